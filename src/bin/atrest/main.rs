@@ -1,0 +1,2 @@
+//! atrest
+fn main() {}
