@@ -1,0 +1,201 @@
+use std::fmt;
+
+use aes_gcm::aead::consts::U12;
+use aes_gcm::aead::{AeadInOut as _, KeyInit as _};
+use aes_gcm::aes::{Aes128, Aes192, Aes256};
+use zeroize::Zeroizing;
+
+use super::{DataContext, Error, FromStorage, ProviderKind, Transformer, random};
+use crate::secret::{Key, Plaintext};
+
+const NONCE: usize = 12;
+const TAG: usize = 16;
+
+/// AES-GCM with a random nonce (NIST SP 800-38D), bound to the etcd key.
+///
+/// ```text
+/// nonce[12] || ciphertext[n] || tag[16]
+/// ```
+///
+/// Upstream: `encrypt/aes.NewGCMTransformerWithUniqueKeyUnsafe` and `NewGCMTransformer`. With random nonces one key should not
+/// write more than 2^32 values; Kubernetes advises a rotation after 200,000.
+pub struct AesGcm(Cipher);
+
+/// Which implementation of AES-GCM does the work. Both give the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The `aes-gcm` crate, in Rust throughout.
+    RustCrypto,
+    /// AWS-LC, by the feature `fast-aead`.
+    #[cfg(feature = "fast-aead")]
+    AwsLc,
+}
+
+impl Engine {
+    /// The fastest engine that is compiled in.
+    pub const DEFAULT: Self = {
+        #[cfg(feature = "fast-aead")]
+        {
+            Self::AwsLc
+        }
+        #[cfg(not(feature = "fast-aead"))]
+        {
+            Self::RustCrypto
+        }
+    };
+}
+
+enum Cipher {
+    Aes128(Box<aes_gcm::AesGcm<Aes128, U12>>),
+    Aes192(Box<aes_gcm::AesGcm<Aes192, U12>>),
+    Aes256(Box<aes_gcm::AesGcm<Aes256, U12>>),
+    #[cfg(feature = "fast-aead")]
+    AwsLc(Box<aws_lc_rs::aead::LessSafeKey>),
+}
+
+impl AesGcm {
+    /// A transformer under one key of 16, 24 or 32 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyLength`] for any other length.
+    pub fn new(key: &Key) -> Result<Self, Error> {
+        Self::with_engine(key, Engine::DEFAULT)
+    }
+
+    /// A transformer that runs on the given engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyLength`] for a key that is not of 16, 24 or 32 bytes.
+    pub fn with_engine(key: &Key, engine: Engine) -> Result<Self, Error> {
+        let wrong_length = || Error::KeyLength { provider: ProviderKind::AesGcm, actual: key.len() };
+        let cipher = match engine {
+            Engine::RustCrypto => match key.len() {
+                16 => aes_gcm::AesGcm::new_from_slice(key.expose()).map(Box::new).map(Cipher::Aes128),
+                24 => aes_gcm::AesGcm::new_from_slice(key.expose()).map(Box::new).map(Cipher::Aes192),
+                _ => aes_gcm::AesGcm::new_from_slice(key.expose()).map(Box::new).map(Cipher::Aes256),
+            }
+            .map_err(|_| wrong_length())?,
+            #[cfg(feature = "fast-aead")]
+            Engine::AwsLc => {
+                use aws_lc_rs::aead;
+                let algorithm = match key.len() {
+                    16 => &aead::AES_128_GCM,
+                    24 => &aead::AES_192_GCM,
+                    _ => &aead::AES_256_GCM,
+                };
+                let unbound = aead::UnboundKey::new(algorithm, key.expose()).map_err(|_| wrong_length())?;
+                Cipher::AwsLc(Box::new(aead::LessSafeKey::new(unbound)))
+            }
+        };
+        Ok(Self(cipher))
+    }
+
+    /// Decrypts `ciphertext || tag`.
+    fn open(&self, nonce: [u8; NONCE], sealed: &[u8], aad: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let (ciphertext, tag) = sealed.split_last_chunk::<TAG>().ok_or(Error::AuthenticationFailed)?;
+        #[cfg(feature = "fast-aead")]
+        if let Cipher::AwsLc(key) = &self.0 {
+            use aws_lc_rs::aead;
+            let mut text = Zeroizing::new(vec![0; ciphertext.len()]);
+            let nonce = aead::Nonce::assume_unique_for_key(nonce);
+            return key
+                .open_separate_gather(nonce, aead::Aad::from(aad), ciphertext, tag, &mut text)
+                .map(|()| text)
+                .map_err(|_| Error::AuthenticationFailed);
+        }
+        let mut text = Zeroizing::new(ciphertext.to_vec());
+        let (nonce, tag, buffer) = (&nonce.into(), &(*tag).into(), text.as_mut_slice().into());
+        match &self.0 {
+            Cipher::Aes128(gcm) => gcm.decrypt_inout_detached(nonce, aad, buffer, tag),
+            Cipher::Aes192(gcm) => gcm.decrypt_inout_detached(nonce, aad, buffer, tag),
+            Cipher::Aes256(gcm) => gcm.decrypt_inout_detached(nonce, aad, buffer, tag),
+            #[cfg(feature = "fast-aead")]
+            Cipher::AwsLc(_) => return Err(Error::AuthenticationFailed),
+        }
+        .map(|()| text)
+        .map_err(|_| Error::AuthenticationFailed)
+    }
+
+    /// Encrypts in place and returns the tag.
+    fn seal(&self, nonce: [u8; NONCE], text: &mut [u8], aad: &[u8]) -> Result<[u8; TAG], Error> {
+        let too_long = Error::PlaintextTooLong { actual: text.len() };
+        let (nonce_array, text) = ((&nonce).into(), text);
+        match &self.0 {
+            Cipher::Aes128(gcm) => gcm.encrypt_inout_detached(nonce_array, aad, text.into()).map(Into::into),
+            Cipher::Aes192(gcm) => gcm.encrypt_inout_detached(nonce_array, aad, text.into()).map(Into::into),
+            Cipher::Aes256(gcm) => gcm.encrypt_inout_detached(nonce_array, aad, text.into()).map(Into::into),
+            #[cfg(feature = "fast-aead")]
+            Cipher::AwsLc(key) => {
+                use aws_lc_rs::aead;
+                let nonce = aead::Nonce::assume_unique_for_key(nonce);
+                let tag = key.seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text);
+                return tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(too_long);
+            }
+        }
+        .map_err(|_| too_long)
+    }
+}
+
+impl fmt::Debug for AesGcm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AesGcm([REDACTED])")
+    }
+}
+
+impl Transformer for AesGcm {
+    fn transform_from_storage<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        let (nonce, sealed) =
+            data.split_first_chunk::<NONCE>().ok_or(Error::TooShort { required: NONCE, actual: data.len() })?;
+        self.open(*nonce, sealed, context.authenticated_data())
+            .map(|text| FromStorage::leaf(Plaintext::Opened(text)))
+    }
+
+    fn transform_to_storage(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let nonce = random::<NONCE>()?;
+        out.reserve(NONCE + plaintext.len() + TAG);
+        out.extend_from_slice(&nonce);
+        let start = out.len();
+        out.extend_from_slice(plaintext);
+        let text = out.get_mut(start..).unwrap_or_default();
+        let tag = self.seal(nonce, text, context.authenticated_data())?;
+        out.extend_from_slice(&tag);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "fast-aead"))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn both_engines_seal_to_the_same_bytes_and_open_each_other(
+            key in prop_oneof![Just(16_usize), Just(24), Just(32)].prop_flat_map(|n| prop::collection::vec(any::<u8>(), n)),
+            nonce: [u8; NONCE],
+            aad in prop::collection::vec(any::<u8>(), 0..80),
+            text in prop::collection::vec(any::<u8>(), 0..600),
+            flip: prop::sample::Index,
+        ) {
+            let key = Key::new(Zeroizing::new(key));
+            let reference = AesGcm::with_engine(&key, Engine::RustCrypto).unwrap();
+            let fast = AesGcm::with_engine(&key, Engine::AwsLc).unwrap();
+            let (mut a, mut b) = (text.clone(), text.clone());
+            let (tag_a, tag_b) = (reference.seal(nonce, &mut a, &aad).unwrap(), fast.seal(nonce, &mut b, &aad).unwrap());
+            prop_assert_eq!(&a, &b);
+            prop_assert_eq!(tag_a, tag_b);
+            a.extend_from_slice(&tag_a);
+            for engine in [&reference, &fast] {
+                prop_assert_eq!(&engine.open(nonce, &a, &aad).unwrap()[..], &text[..]);
+            }
+            let at = flip.index(a.len());
+            a[at] ^= 1;
+            for engine in [&reference, &fast] {
+                prop_assert!(matches!(engine.open(nonce, &a, &aad), Err(Error::AuthenticationFailed)));
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::envelope::{EncryptedObject, EnvelopeV1};
+use super::{
+    AesCbc, AesGcm, DataContext, Error, FromStorage, Header, Identity, KeyLabel, NoMatch, PrefixTransformer,
+    PrefixTransformers, ProviderKind, Secretbox, Transformer,
+};
+use crate::config::{EncryptionConfiguration, KmsApiVersion, NamedKey, ProviderConfiguration};
+use crate::resource::GroupResource;
+use crate::secret::Key;
+
+/// The provider and the names of its keys, as they stand in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderKeys {
+    /// The provider.
+    pub provider: ProviderKind,
+    /// The names of its keys in order, or the name of the KMS provider; empty for `identity`.
+    pub names: Vec<String>,
+    /// The same keys as positions in [`ResourceTransformers::keys`].
+    ids: Vec<KeyId>,
+}
+
+/// Which of the configured keys: equal for the same name and the same bytes, wherever they are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(usize);
+
+impl ProviderKeys {
+    fn identity() -> Self {
+        Self { provider: ProviderKind::Identity, names: Vec::new(), ids: Vec::new() }
+    }
+
+    fn label(&self, key: usize) -> KeyLabel {
+        KeyLabel::new(self.provider, self.names.get(key).cloned().unwrap_or_default())
+    }
+
+    /// The label of each key.
+    pub fn labels(&self) -> impl Iterator<Item = KeyLabel> {
+        (0..self.names.len().max(1)).map(|key| self.label(key))
+    }
+}
+
+/// Which key opened a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedBy {
+    /// The key.
+    pub label: KeyLabel,
+    /// The key's bytes, so to speak; none for `identity` and KMS.
+    pub key: Option<KeyId>,
+}
+
+/// What a stored header tells of a value before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderVerdict {
+    /// Written by the key that writes now.
+    Current,
+    /// Readable by the list, and written by another key than the one that writes now.
+    Stale,
+    /// Several keys of the list have the name: opening the value decides.
+    Undecided,
+    /// No provider of the list claims the value.
+    NoProvider,
+    /// The provider is there, the key is not.
+    KeyNotConfigured,
+    /// Stored in the clear, and the list has no `identity`.
+    PlaintextNotAllowed,
+    /// The header is cut off or names what Kubernetes does not know.
+    Unreadable,
+}
+
+/// How the values of one resource are read and written.
+#[derive(Debug)]
+pub struct ResourceTransformer {
+    /// Without a list the resource is in no entry of the configuration: the bare identity transformer is used.
+    list: Option<PrefixTransformers>,
+    providers: Vec<ProviderKeys>,
+}
+
+impl ResourceTransformer {
+    fn bare() -> Self {
+        Self { list: None, providers: vec![ProviderKeys::identity()] }
+    }
+
+    fn from_providers(configured: &[&ProviderConfiguration], known: &[Known<'_>]) -> Result<Self, Error> {
+        let mut list = Vec::with_capacity(configured.len());
+        let mut providers = Vec::with_capacity(configured.len());
+        for provider in configured {
+            let (transformer, keys) = provider_transformer(provider, known)?;
+            let mut prefix = keys.provider.prefix().to_vec();
+            if let ProviderConfiguration::Kms(kms) = provider {
+                prefix.extend_from_slice(kms.name.as_bytes());
+                prefix.push(b':');
+            }
+            list.push(PrefixTransformer { prefix, transformer });
+            providers.push(keys);
+        }
+        Ok(Self { list: Some(PrefixTransformers::new(list, NoMatch::Provider)), providers })
+    }
+
+    /// Whether the configuration says anything about the resource.
+    #[must_use]
+    pub fn is_configured(&self) -> bool {
+        self.list.is_some()
+    }
+
+    /// The providers and keys in the order in which they are tried.
+    #[must_use]
+    pub fn providers(&self) -> &[ProviderKeys] {
+        &self.providers
+    }
+
+    /// The key that writes.
+    #[must_use]
+    pub fn write_key(&self) -> KeyLabel {
+        self.providers.first().map_or_else(KeyLabel::identity, |first| first.label(0))
+    }
+
+    /// Recovers a stored value, and says which key did it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transformer::transform_from_storage`].
+    pub fn open<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<(FromStorage<'a>, OpenedBy), Error> {
+        let opened = match &self.list {
+            Some(list) => list.transform_from_storage(data, context)?,
+            None => Identity.transform_from_storage(data, context)?,
+        };
+        let [provider, key] = opened.entries;
+        let opened_by = match self.providers.get(provider) {
+            Some(keys) => OpenedBy { label: keys.label(key), key: keys.ids.get(key).copied() },
+            None => OpenedBy { label: KeyLabel::identity(), key: None },
+        };
+        Ok((opened, opened_by))
+    }
+
+    /// Appends the stored form of a plaintext to `out`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transformer::transform_to_storage`].
+    pub fn seal(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        match &self.list {
+            Some(list) => list.transform_to_storage(plaintext, context, out),
+            None => Identity.transform_to_storage(plaintext, context, out),
+        }
+    }
+
+    /// Reads a header with the names of this list, so that names with a colon are recognised.
+    #[must_use]
+    pub fn header<'a>(&self, data: &'a [u8]) -> Header<'a> {
+        Header::parse_with_names(data, |kind| {
+            let of_kind = self.providers.iter().filter(move |keys| keys.provider == kind);
+            of_kind.flat_map(|keys| keys.names.iter().map(String::as_str))
+        })
+    }
+
+    /// The keys that try a value with this header, in order.
+    pub fn claimants<'h>(&'h self, header: &Header<'h>) -> impl Iterator<Item = KeyId> + 'h {
+        let (provider, stored) = (header.provider(), header.name().unwrap_or_default());
+        let of_kind = self.providers.iter().filter(move |keys| Some(keys.provider) == provider);
+        of_kind
+            .flat_map(|keys| keys.names.iter().zip(&keys.ids))
+            .filter(move |(name, _)| claims(name, stored))
+            .map(|(_, id)| *id)
+    }
+
+    /// Judges a value by its header alone.
+    #[must_use]
+    pub fn judge(&self, header: &Header<'_>) -> HeaderVerdict {
+        let Some(provider) = header.provider() else { return HeaderVerdict::Unreadable };
+        if provider == ProviderKind::Identity {
+            return match self.providers.iter().position(|keys| keys.provider == ProviderKind::Identity) {
+                Some(0) => HeaderVerdict::Current,
+                Some(_) => HeaderVerdict::Stale,
+                None => HeaderVerdict::PlaintextNotAllowed,
+            };
+        }
+        let Some(stored) = header.name() else { return HeaderVerdict::Unreadable };
+        let of_kind = || self.providers.iter().enumerate().filter(|(_, keys)| keys.provider == provider);
+        if of_kind().next().is_none() {
+            return HeaderVerdict::NoProvider;
+        }
+        let mut places = of_kind()
+            .flat_map(|(i, keys)| keys.names.iter().enumerate().map(move |(j, name)| (i, j, name)))
+            .filter(|(_, _, name)| claims(name, stored));
+        match (places.next(), places.next()) {
+            (None, _) if matches!(provider, ProviderKind::KmsV1 | ProviderKind::KmsV2) => HeaderVerdict::NoProvider,
+            (None, _) => HeaderVerdict::KeyNotConfigured,
+            (Some((0, 0, _)), None) => HeaderVerdict::Current,
+            (Some(_), None) => HeaderVerdict::Stale,
+            (Some(_), Some(_)) => HeaderVerdict::Undecided,
+        }
+    }
+}
+
+/// Whether a key of this name tries values with this stored name: its own, and those that its name and a colon begin.
+fn claims(name: &str, stored: &[u8]) -> bool {
+    stored.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+}
+
+fn provider_transformer(
+    provider: &ProviderConfiguration,
+    known: &[Known<'_>],
+) -> Result<(Box<dyn Transformer>, ProviderKeys), Error> {
+    fn keyed<T: Transformer + 'static>(
+        provider: ProviderKind,
+        keys: &[NamedKey],
+        known: &[Known<'_>],
+        new: impl Fn(&Key) -> Result<T, Error>,
+    ) -> Result<(Box<dyn Transformer>, ProviderKeys), Error> {
+        let list = keys.iter().map(|key| {
+            let transformer = Box::new(new(&key.secret)?);
+            Ok(PrefixTransformer { prefix: [key.name.as_bytes(), b":"].concat(), transformer })
+        });
+        let list = list.collect::<Result<_, Error>>()?;
+        let names = keys.iter().map(|key| key.name.clone()).collect();
+        let same = |key: &NamedKey, known: &Known<'_>| {
+            known.label.provider == provider && known.label.name == key.name && *known.key == key.secret
+        };
+        let ids = keys.iter().filter_map(|key| known.iter().position(|known| same(key, known)).map(KeyId)).collect();
+        Ok((Box::new(PrefixTransformers::new(list, NoMatch::Key(provider))), ProviderKeys { provider, names, ids }))
+    }
+    match provider {
+        ProviderConfiguration::AesCbc(aes) => keyed(ProviderKind::AesCbc, &aes.keys, known, AesCbc::new),
+        ProviderConfiguration::AesGcm(aes) => keyed(ProviderKind::AesGcm, &aes.keys, known, AesGcm::new),
+        ProviderConfiguration::Secretbox(secretbox) => {
+            keyed(ProviderKind::Secretbox, &secretbox.keys, known, Secretbox::new)
+        }
+        ProviderConfiguration::Identity => {
+            Ok((Box::new(Identity), ProviderKeys::identity()))
+        }
+        ProviderConfiguration::Kms(kms) => {
+            let provider = match kms.api_version {
+                KmsApiVersion::V1 => ProviderKind::KmsV1,
+                KmsApiVersion::V2 => ProviderKind::KmsV2,
+            };
+            let keys = ProviderKeys { provider, names: vec![kms.name.clone()], ids: Vec::new() };
+            Ok((Box::new(UnopenedEnvelope(provider)), keys))
+        }
+    }
+}
+
+/// Tells a damaged envelope from one that only a KMS can open.
+#[derive(Debug)]
+struct UnopenedEnvelope(ProviderKind);
+
+impl Transformer for UnopenedEnvelope {
+    fn transform_from_storage<'a>(&self, data: &'a [u8], _: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        match self.0 {
+            ProviderKind::KmsV1 => EnvelopeV1::parse(data).map(|_| ())?,
+            _ => EncryptedObject::parse(data).map(|_| ())?,
+        }
+        Err(Error::KmsNotSupportedYet { provider: self.0 })
+    }
+
+    fn transform_to_storage(&self, _: &[u8], _: DataContext<'_>, _: &mut Vec<u8>) -> Result<(), Error> {
+        Err(Error::KmsNotSupportedYet { provider: self.0 })
+    }
+}
+
+/// A key of the configuration and what opens values under it, wherever it is configured.
+pub struct ConfiguredKey {
+    /// The key.
+    pub label: KeyLabel,
+    transformer: Box<dyn Transformer>,
+}
+
+impl fmt::Debug for ConfiguredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfiguredKey({})", self.label)
+    }
+}
+
+impl ConfiguredKey {
+    fn new(known: Known<'_>) -> Result<Self, Error> {
+        let transformer: Box<dyn Transformer> = match known.label.provider {
+            ProviderKind::AesCbc => Box::new(AesCbc::new(known.key)?),
+            ProviderKind::AesGcm => Box::new(AesGcm::new(known.key)?),
+            _ => Box::new(Secretbox::new(known.key)?),
+        };
+        Ok(Self { label: known.label, transformer })
+    }
+
+    /// Opens a payload: the stored value without its prefix.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transformer::transform_from_storage`].
+    pub fn open<'a>(&self, payload: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        self.transformer.transform_from_storage(payload, context)
+    }
+}
+
+/// Which list of providers governs a resource.
+///
+/// The exact resource, then `*.<group>`, then `*.*`, then the bare identity transformer; nothing is merged between these
+/// levels. Several configurations make one: the first writes, the keys of the others read as well.
+/// Upstream: `encryptionconfig.transformerFromOverrides`.
+#[derive(Debug)]
+pub struct ResourceTransformers {
+    exact: HashMap<String, HashMap<String, Arc<ResourceTransformer>>>,
+    groups: HashMap<String, Arc<ResourceTransformer>>,
+    all: Arc<ResourceTransformer>,
+    keys: Vec<ConfiguredKey>,
+}
+
+const WILDCARD: &str = "*";
+
+impl ResourceTransformers {
+    /// Builds the transformers of one configuration, or of several of which the first writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyLength`], which validation of the configuration excludes.
+    pub fn from_configurations(configurations: &[EncryptionConfiguration]) -> Result<Self, Error> {
+        let known = known_keys(configurations);
+        let build = |resource: &GroupResource| build(configurations, resource, &known).map(Arc::new);
+        let all = build(&GroupResource::new(WILDCARD, WILDCARD))?;
+        let mut exact: HashMap<String, HashMap<String, _>> = HashMap::new();
+        let mut groups = HashMap::new();
+        for resource in configurations.iter().flat_map(EncryptionConfiguration::covered) {
+            match (resource.group.as_str(), resource.resource.as_str()) {
+                (WILDCARD, WILDCARD) => {}
+                (_, WILDCARD) => {
+                    groups.insert(resource.group.clone(), build(&resource)?);
+                }
+                _ => {
+                    let transformer = build(&resource)?;
+                    exact.entry(resource.group).or_default().insert(resource.resource, transformer);
+                }
+            }
+        }
+        let keys = known.into_iter().map(ConfiguredKey::new).collect::<Result<_, _>>()?;
+        Ok(Self { exact, groups, all, keys })
+    }
+
+    /// The transformer that kube-apiserver uses for a resource.
+    #[must_use]
+    pub fn transformer_for_resource(&self, group: &str, resource: &str) -> &ResourceTransformer {
+        let exact = self.exact.get(group).and_then(|resources| resources.get(resource));
+        exact.or_else(|| self.groups.get(group)).unwrap_or(&self.all)
+    }
+
+    /// Every local key of the configurations, each once, in file order.
+    pub fn keys(&self) -> impl Iterator<Item = (KeyId, &ConfiguredKey)> {
+        self.keys.iter().enumerate().map(|(i, key)| (KeyId(i), key))
+    }
+
+    /// One of the keys.
+    #[must_use]
+    pub fn key(&self, id: KeyId) -> Option<&ConfiguredKey> {
+        self.keys.get(id.0)
+    }
+
+    /// Every list of providers, each with a text that names the resources it is for.
+    pub fn lists(&self) -> impl Iterator<Item = (GroupResource, &ResourceTransformer)> {
+        let exact = self.exact.iter().flat_map(|(group, resources)| {
+            resources.iter().map(move |(resource, list)| (GroupResource::new(group, resource), &**list))
+        });
+        let groups = self.groups.iter().map(|(group, list)| (GroupResource::new(group, WILDCARD), &**list));
+        let all = self.all.is_configured().then(|| (GroupResource::new(WILDCARD, WILDCARD), &*self.all));
+        exact.chain(groups).chain(all)
+    }
+}
+
+fn build(
+    configurations: &[EncryptionConfiguration],
+    resource: &GroupResource,
+    known: &[Known<'_>],
+) -> Result<ResourceTransformer, Error> {
+    let mut providers = Vec::new();
+    let mut mentioned = false;
+    for (i, configuration) in configurations.iter().enumerate() {
+        match configuration.providers_for(resource) {
+            Some(listed) => {
+                mentioned = true;
+                providers.extend(listed);
+            }
+            // The first configuration writes, also when it does not mention the resource.
+            None if i == 0 => providers.push(&ProviderConfiguration::Identity),
+            None => {}
+        }
+    }
+    if mentioned { ResourceTransformer::from_providers(&providers, known) } else { Ok(ResourceTransformer::bare()) }
+}
+
+/// A key of a configuration file.
+struct Known<'c> {
+    label: KeyLabel,
+    key: &'c Key,
+}
+
+fn known_keys(configurations: &[EncryptionConfiguration]) -> Vec<Known<'_>> {
+    let mut known: Vec<Known<'_>> = Vec::new();
+    let entries = configurations.iter().flat_map(|configuration| &configuration.resources);
+    for provider in entries.flat_map(|entry| &entry.providers) {
+        let (kind, keys) = match provider {
+            ProviderConfiguration::AesCbc(aes) => (ProviderKind::AesCbc, &aes.keys),
+            ProviderConfiguration::AesGcm(aes) => (ProviderKind::AesGcm, &aes.keys),
+            ProviderConfiguration::Secretbox(secretbox) => (ProviderKind::Secretbox, &secretbox.keys),
+            ProviderConfiguration::Identity | ProviderConfiguration::Kms(_) => continue,
+        };
+        for key in keys {
+            let label = KeyLabel::new(kind, &key.name);
+            if !known.iter().any(|known| known.label == label && *known.key == key.secret) {
+                known.push(Known { label, key: &key.secret });
+            }
+        }
+    }
+    known
+}
