@@ -2,7 +2,7 @@
 
 use super::known::Tables;
 use super::location::is_custom_resource;
-use super::{Error, GroupResource, ResourceRef, Scope};
+use super::{Error, ResourceRef, Scope};
 
 /// An API server's `--etcd-prefix`, in the form in which it begins keys: with one slash at either end.
 ///
@@ -148,6 +148,7 @@ impl Default for KeyLayout {
 
 #[cfg(test)]
 mod tests {
+    use super::super::GroupResource;
     use super::*;
 
     /// `TestPrefix` of `storage/etcd3/store_test.go`, and `path.Clean`'s rules.
@@ -229,9 +230,11 @@ mod tests {
     #[test]
     fn the_namespace_has_to_fit_the_scope() {
         let prefix = EtcdPrefix::new("/registry");
-        let nodes = GroupResource::new("", "nodes");
-        let secrets = GroupResource::new("", "secrets");
-        assert_eq!(prefix.key(&nodes, Some("a"), "n"), Err(Error::NotNamespaced { resource: nodes.clone() }));
-        assert_eq!(prefix.key(&secrets, None, "n"), Err(Error::NamespaceRequired { resource: secrets.clone() }));
+        let nodes = ResourceRef::new("", "nodes");
+        let not_namespaced = Error::NotNamespaced { resource: nodes.to_group_resource() };
+        assert_eq!(prefix.key(nodes, Some("a"), "n"), Err(not_namespaced));
+        let secrets = ResourceRef::new("", "secrets");
+        let namespace_required = Error::NamespaceRequired { resource: secrets.to_group_resource() };
+        assert_eq!(prefix.key(secrets, None, "n"), Err(namespace_required));
     }
 }
