@@ -1,0 +1,233 @@
+//! The protobuf envelope: `k8s\0`, then `runtime.Unknown` (`apimachinery/pkg/runtime/generated.proto`).
+//!
+//! ```text
+//! Unknown    1 typeMeta { 1 apiVersion, 2 kind }   2 raw: the object   3 contentEncoding   4 contentType
+//! the object 1 metadata (ObjectMeta), and the fields of its kind
+//! ObjectMeta 1 name, 3 namespace, 5 uid, and others
+//! ```
+
+use std::borrow::Cow;
+use std::str;
+
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+use super::{Error, Format, Found, Metadata, PROTOBUF_MAGIC};
+
+/// Reads an envelope, its magic included.
+pub(super) fn read(format: Format, plaintext: &[u8]) -> Result<Found<'_>, Error> {
+    let body = plaintext.strip_prefix(PROTOBUF_MAGIC).ok_or(Error::Malformed { format, offset: 0 })?;
+    let mut found = Found::default();
+    let mut object = None;
+    let mut envelope = Fields { format, len: plaintext.len(), rest: body };
+    while let Some(field) = envelope.next()? {
+        match field.number {
+            1 => {
+                let mut type_meta = field.message()?;
+                while let Some(field) = type_meta.next()? {
+                    match field.number {
+                        1 => found.api_version = Some(field.text()?),
+                        2 => found.kind = Some(field.text()?),
+                        _ => {}
+                    }
+                }
+            }
+            2 => object = Some(field.message()?),
+            _ => {}
+        }
+    }
+    let mut object = object.ok_or(Error::MissingObject { format })?;
+    while let Some(field) = object.next()? {
+        if field.number == 1 {
+            read_metadata(&mut found.metadata, field.message()?)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Adds to what is there: protobuf merges a message that occurs again.
+fn read_metadata<'a>(metadata: &mut Metadata<'a>, mut fields: Fields<'a>) -> Result<(), Error> {
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => metadata.name = Some(field.text()?),
+            3 => metadata.namespace = Some(field.text()?),
+            5 => metadata.uid = Some(field.text()?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The fields of a message that are still to be read.
+struct Fields<'a> {
+    format: Format,
+    /// Where the message ends, counted from the value's first byte.
+    len: usize,
+    rest: &'a [u8],
+}
+
+struct Field<'a> {
+    format: Format,
+    /// Where the field ends.
+    end: usize,
+    number: u32,
+    /// The content of a length-delimited field.
+    content: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn offset(&self) -> usize {
+        self.len.saturating_sub(self.rest.len())
+    }
+
+    fn next(&mut self) -> Result<Option<Field<'a>>, Error> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (format, offset) = (self.format, self.offset());
+        let truncated = Error::Truncated { format, offset };
+        let malformed = Error::Malformed { format, offset };
+        // prost tells a varint that goes on past the end from one that is too long by its text only.
+        let varint_error = |rest: &[u8]| {
+            if rest.len() < 10 && rest.iter().all(|byte| byte & 0x80 != 0) { truncated } else { malformed }
+        };
+
+        let before = self.rest;
+        let (number, wire_type) = decode_key(&mut self.rest).map_err(|_| varint_error(before))?;
+        let before = self.rest;
+        let mut varint = || decode_varint(&mut self.rest).map_err(|_| varint_error(before));
+        let (skipped, content) = match wire_type {
+            WireType::Varint => {
+                varint()?;
+                (0, false)
+            }
+            WireType::ThirtyTwoBit => (4, false),
+            WireType::SixtyFourBit => (8, false),
+            WireType::LengthDelimited => (usize::try_from(varint()?).map_err(|_| truncated)?, true),
+            // Kubernetes has no groups, and its decoder refuses them.
+            WireType::StartGroup | WireType::EndGroup => return Err(malformed),
+        };
+        let (bytes, rest) = self.rest.split_at_checked(skipped).ok_or(truncated)?;
+        self.rest = rest;
+        Ok(Some(Field { format, end: self.offset(), number, content: content.then_some(bytes) }))
+    }
+}
+
+impl<'a> Field<'a> {
+    fn bytes(&self) -> Result<&'a [u8], Error> {
+        self.content.ok_or(Error::Malformed { format: self.format, offset: self.end })
+    }
+
+    fn message(&self) -> Result<Fields<'a>, Error> {
+        Ok(Fields { format: self.format, len: self.end, rest: self.bytes()? })
+    }
+
+    fn text(&self) -> Result<Cow<'a, str>, Error> {
+        let bytes = self.bytes()?;
+        let malformed = |error: str::Utf8Error| {
+            let offset = self.end.saturating_sub(bytes.len()).saturating_add(error.valid_up_to());
+            Error::Malformed { format: self.format, offset }
+        };
+        str::from_utf8(bytes).map(Cow::Borrowed).map_err(malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::encoding::encode_varint;
+
+    use super::super::{Identity, identify};
+    use super::*;
+
+    fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_varint(number << 3 | 2, &mut bytes);
+        encode_varint(content.as_ref().len() as u64, &mut bytes);
+        bytes.extend_from_slice(content.as_ref());
+        bytes
+    }
+
+    /// An envelope around the fields of an object.
+    fn envelope(object: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, "v1"), field(2, "Node")].concat();
+        [PROTOBUF_MAGIC, &field(1, type_meta), &field(2, object), b"\x1a\x00\x22\x00"].concat()
+    }
+
+    fn name(plaintext: &[u8]) -> Result<Option<String>, Error> {
+        identify(plaintext).map(|identity| identity.name.map(Cow::into_owned))
+    }
+
+    /// The offset at which the object's fields begin in [`envelope`], for objects of less than 128 bytes.
+    const OBJECT: usize = 4 + 2 + 10 + 2;
+
+    fn malformed(offset: usize) -> Error {
+        Error::Malformed { format: Format::Protobuf, offset }
+    }
+
+    fn truncated(offset: usize) -> Error {
+        Error::Truncated { format: Format::Protobuf, offset }
+    }
+
+    #[test]
+    fn unknown_fields_of_every_type_are_passed_over() {
+        let fields = [b"\x50\x96\x01".as_slice(), b"\x5d1234", b"\x6112345678", &field(500, "text")].concat();
+        let metadata = [&fields, field(1, "n1").as_slice(), &fields].concat();
+        let object = [&fields, field(1, metadata).as_slice(), &fields].concat();
+        assert_eq!(name(&[envelope(&object), fields].concat()), Ok(Some("n1".to_owned())));
+    }
+
+    #[test]
+    fn a_message_that_occurs_again_adds_to_the_first() {
+        let object = [field(1, [field(1, "n1"), field(3, "a")].concat()), field(1, field(1, "n2"))].concat();
+        let plaintext = envelope(&object);
+        let identity = identify(&plaintext).unwrap();
+        assert_eq!((identity.name.as_deref(), identity.namespace.as_deref()), (Some("n2"), Some("a")));
+    }
+
+    #[test]
+    fn an_object_without_metadata_has_no_name() {
+        let plaintext = envelope(b"");
+        let nameless = Identity {
+            format: Format::Protobuf,
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            namespace: None,
+            name: None,
+            uid: None,
+        };
+        assert_eq!(identify(&plaintext), Ok(nameless));
+    }
+
+    #[test]
+    fn the_type_and_the_object_have_to_be_there() {
+        let format = Format::Protobuf;
+        let with = |type_meta: &[u8]| [PROTOBUF_MAGIC, &field(1, type_meta), &field(2, "")].concat();
+        assert_eq!(name(&with(&field(1, "v1"))), Err(Error::MissingKind { format }));
+        assert_eq!(name(&with(&[field(1, "v1"), field(2, "")].concat())), Err(Error::MissingKind { format }));
+        assert_eq!(name(&with(&field(2, "Node"))), Err(Error::MissingApiVersion { format }));
+        assert_eq!(name(PROTOBUF_MAGIC), Err(Error::MissingObject { format }));
+        assert_eq!(name(&[PROTOBUF_MAGIC, &field(1, "")].concat()), Err(Error::MissingObject { format }));
+    }
+
+    #[test]
+    fn fields_are_checked_to_the_end() {
+        for (object, error) in [
+            (b"\x10\x01\x0b\x0c".as_slice(), malformed(OBJECT + 2)),
+            (b"\x10\x01\x0e", malformed(OBJECT + 2)),
+            (b"\x00\x01", malformed(OBJECT)),
+            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", truncated(OBJECT)),
+            (b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", malformed(OBJECT)),
+            (b"\x10\xff", truncated(OBJECT)),
+            (b"\x10", truncated(OBJECT)),
+            (b"\xff", truncated(OBJECT)),
+            (b"\x12\x02a", truncated(OBJECT)),
+            (b"\x15123", truncated(OBJECT)),
+            (b"\x111234567", truncated(OBJECT)),
+            (b"\x08\x01", malformed(OBJECT + 2)),
+            (b"\x0a\x02\x08\x01", malformed(OBJECT + 4)),
+            (b"\x0a\x03\x0a\x02a", truncated(OBJECT + 2)),
+            (b"\x0a\x05\x0a\x03a\xffb", malformed(OBJECT + 5)),
+        ] {
+            assert_eq!(name(&envelope(object)), Err(error), "{}", object.escape_ascii());
+        }
+    }
+}
