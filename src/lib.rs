@@ -1,5 +1,6 @@
 //! Encryption at rest of Kubernetes objects in etcd.
 
+pub mod config;
 pub mod resource;
 pub mod secret;
 
