@@ -8,12 +8,14 @@
 mod known;
 mod location;
 mod prefix;
+mod selection;
 
 use std::fmt;
 
 pub use known::{KnownResource, Scope, known_resources};
 pub use location::{Location, NonObject, NonRest};
 pub use prefix::{EtcdPrefix, KeyLayout};
+pub use selection::Selection;
 
 /// Why there is no etcd key for what was asked. The one who asked can fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -48,6 +48,11 @@ pub enum Header<'a> {
         /// The text between the marker and the next `:`.
         provider: &'a [u8],
     },
+    /// The provider is known, and what should be the name of its key cannot be one.
+    DamagedName {
+        /// The provider.
+        provider: ProviderKind,
+    },
     /// The value ends inside the prefix or inside the name.
     Incomplete {
         /// The provider, when that much is there.
@@ -91,8 +96,10 @@ impl<'a> Header<'a> {
                 Some((rest.get(..name.len())?, payload))
             })
             .max_by_key(|(name, _)| name.len());
-        let Some((name, payload)) = named.or_else(|| guess_name(*kind, rest)) else {
-            return Header::Incomplete { provider: Some(*kind) };
+        let (name, payload) = match named.or_else(|| guess_name(*kind, rest)) {
+            Some((name, payload)) if is_name(name) => (name, payload),
+            None if is_name(rest) => return Header::Incomplete { provider: Some(*kind) },
+            _ => return Header::DamagedName { provider: *kind },
         };
         match kind {
             ProviderKind::KmsV1 => Header::KmsV1 { name, envelope: EnvelopeV1::parse(payload) },
@@ -109,6 +116,7 @@ impl<'a> Header<'a> {
             Header::Local { provider, .. } => Some(*provider),
             Header::KmsV1 { .. } => Some(ProviderKind::KmsV1),
             Header::KmsV2 { .. } => Some(ProviderKind::KmsV2),
+            Header::DamagedName { provider } => Some(*provider),
             Header::Incomplete { provider } => *provider,
             Header::NewerVersion { .. } | Header::UnknownProvider { .. } => None,
         }
@@ -131,6 +139,11 @@ impl<'a> Header<'a> {
             _ => None,
         }
     }
+}
+
+/// Names come from YAML or JSON, so they are text; the payload behind them is not.
+fn is_name(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| !name.chars().any(char::is_control))
 }
 
 fn split_at_colon(data: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -200,6 +213,14 @@ mod tests {
         assert!(matches!(
             Header::parse(b"k8s:enc:aescbc:v2:key1:x"),
             Header::NewerVersion { provider: "aescbc", version: b"v2" }
+        ));
+        assert!(matches!(
+            Header::parse(b"k8s:enc:kms:v2:cloud-k\xff\xff:\x0a"),
+            Header::DamagedName { provider: ProviderKind::KmsV2 }
+        ));
+        assert!(matches!(
+            Header::parse(b"k8s:enc:aescbc:v1:\0\x01"),
+            Header::DamagedName { provider: ProviderKind::AesCbc }
         ));
         assert!(matches!(Header::parse(b"k8s:enc:rot13:v1:k:x"), Header::UnknownProvider { provider: b"rot13" }));
     }

@@ -7,7 +7,9 @@ use super::{
     AesCbc, AesGcm, DataContext, Error, FromStorage, Header, Identity, KeyLabel, NoMatch, PrefixTransformer,
     PrefixTransformers, ProviderKind, Secretbox, Transformer,
 };
-use crate::config::{EncryptionConfiguration, KmsApiVersion, NamedKey, ProviderConfiguration};
+use crate::config::{
+    EncryptionConfiguration, IdentityConfiguration, KmsApiVersion, NamedKey, Position, ProviderConfiguration,
+};
 use crate::resource::GroupResource;
 use crate::secret::Key;
 
@@ -228,7 +230,7 @@ fn provider_transformer(
         ProviderConfiguration::Secretbox(secretbox) => {
             keyed(ProviderKind::Secretbox, &secretbox.keys, known, Secretbox::new)
         }
-        ProviderConfiguration::Identity => {
+        ProviderConfiguration::Identity(_) => {
             Ok((Box::new(Identity), ProviderKeys::identity()))
         }
         ProviderConfiguration::Kms(kms) => {
@@ -370,6 +372,7 @@ fn build(
     resource: &GroupResource,
     known: &[Known<'_>],
 ) -> Result<ResourceTransformer, Error> {
+    let implicit = ProviderConfiguration::Identity(IdentityConfiguration { position: Position { line: 0, column: 0 } });
     let mut providers = Vec::new();
     let mut mentioned = false;
     for (i, configuration) in configurations.iter().enumerate() {
@@ -379,7 +382,7 @@ fn build(
                 providers.extend(listed);
             }
             // The first configuration writes, also when it does not mention the resource.
-            None if i == 0 => providers.push(&ProviderConfiguration::Identity),
+            None if i == 0 => providers.push(&implicit),
             None => {}
         }
     }
@@ -400,7 +403,7 @@ fn known_keys(configurations: &[EncryptionConfiguration]) -> Vec<Known<'_>> {
             ProviderConfiguration::AesCbc(aes) => (ProviderKind::AesCbc, &aes.keys),
             ProviderConfiguration::AesGcm(aes) => (ProviderKind::AesGcm, &aes.keys),
             ProviderConfiguration::Secretbox(secretbox) => (ProviderKind::Secretbox, &secretbox.keys),
-            ProviderConfiguration::Identity | ProviderConfiguration::Kms(_) => continue,
+            ProviderConfiguration::Identity(_) | ProviderConfiguration::Kms(_) => continue,
         };
         for key in keys {
             let label = KeyLabel::new(kind, &key.name);

@@ -1,0 +1,150 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use super::{Error, Options, check_write_keys};
+use crate::report::{Class, PlanGroup, Progress, RekeyPlan};
+use crate::resource::Location;
+use crate::source::{Source, StoredValue};
+use crate::transformer::{Header, HeaderVerdict, KeyLabel, ProviderKind};
+
+/// What a rewritten value takes in etcd beside its key and value (`server/storage/quota.go`).
+const QUOTA_OVERHEAD: u64 = 256;
+
+/// Judges every value by its header: nothing is opened, and nothing is written.
+///
+/// It is an estimate: whether a value really opens is known when it is opened.
+///
+/// # Errors
+///
+/// When etcd cannot be read, and when the configuration cannot write.
+pub async fn plan<S>(
+    mut source: S,
+    options: &Options<'_>,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<RekeyPlan, Error>
+where
+    S: Source,
+    Error: From<S::Error>,
+{
+    check_write_keys(options)?;
+    let mut plan = RekeyPlan::new(options.source.clone());
+    let mut rewrite = BTreeMap::new();
+    let mut unreadable = BTreeMap::new();
+    progress.begin("planning", source.expected());
+    while !stop.load(Ordering::Relaxed) {
+        let Some(page) = source.next_page().await? else { break };
+        plan.revision = page.revision;
+        let judged: Vec<_> = page.values.par_iter().filter_map(|value| judge(value, options)).collect();
+        for judged in judged {
+            plan.values += 1;
+            let Judged { group, bytes, growth, verdict } = judged;
+            match verdict {
+                HeaderVerdict::Current => plan.current += 1,
+                HeaderVerdict::Stale | HeaderVerdict::Undecided => {
+                    plan.to_rewrite += 1;
+                    plan.growth_bytes += growth;
+                    add(&mut rewrite, group, bytes);
+                }
+                verdict => {
+                    plan.unreadable += 1;
+                    add(&mut unreadable, (class(verdict), group), bytes);
+                }
+            }
+        }
+        progress.advance(page.values.len() as u64);
+    }
+    progress.end();
+    plan.complete = !stop.load(Ordering::Relaxed);
+    plan.rewrite = rewrite.into_iter().map(|(group, (values, bytes))| plan_group(group, values, bytes)).collect();
+    plan.unreadable_groups = unreadable
+        .into_iter()
+        .map(|((class, group), (values, bytes))| (class, plan_group(group, values, bytes)))
+        .collect();
+    warn(&mut plan);
+    Ok(plan)
+}
+
+/// Resource, namespace, the key that the header names, the key that writes.
+type Group = (String, String, String, String);
+
+struct Judged {
+    group: Group,
+    bytes: u64,
+    growth: u64,
+    verdict: HeaderVerdict,
+}
+
+fn judge(value: &StoredValue, options: &Options<'_>) -> Option<Judged> {
+    let location = options.selection.layout.locate(&value.key);
+    let Location::Object { resource, namespace, .. } = &location else { return None };
+    if !options.selection.includes(&location) {
+        return None;
+    }
+    let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
+    let header = list.header(&value.value);
+    if !list.is_configured() && matches!(header, Header::Plaintext) {
+        return None;
+    }
+    let (bytes, key_bytes) = (value.value.len() as u64, value.key.len() as u64);
+    Some(Judged {
+        group: (
+            resource.to_string(),
+            namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default(),
+            label(&header),
+            list.write_key().to_string(),
+        ),
+        bytes,
+        growth: bytes + key_bytes + QUOTA_OVERHEAD,
+        verdict: list.judge(&header),
+    })
+}
+
+/// The key that a header names.
+pub(super) fn label(header: &Header<'_>) -> String {
+    match (header.provider(), header.name()) {
+        (Some(ProviderKind::Identity), _) => KeyLabel::identity().to_string(),
+        (Some(provider), Some(name)) => KeyLabel::new(provider, String::from_utf8_lossy(name)).to_string(),
+        _ => "(unrecognised)".to_owned(),
+    }
+}
+
+fn class(verdict: HeaderVerdict) -> Class {
+    match verdict {
+        HeaderVerdict::NoProvider => Class::NoProvider,
+        HeaderVerdict::KeyNotConfigured => Class::KeyNotConfigured,
+        HeaderVerdict::PlaintextNotAllowed => Class::PlaintextNotAllowed,
+        _ => Class::UnknownFormat,
+    }
+}
+
+fn add<K: Ord>(groups: &mut BTreeMap<K, (u64, u64)>, key: K, bytes: u64) {
+    let (values, total) = groups.entry(key).or_default();
+    *values += 1;
+    *total += bytes;
+}
+
+fn plan_group((resource, namespace, from, to): Group, values: u64, bytes: u64) -> PlanGroup {
+    PlanGroup { resource, namespace, from, to, values, bytes }
+}
+
+fn warn(plan: &mut RekeyPlan) {
+    let decrypted: u64 = plan
+        .rewrite
+        .iter()
+        .filter(|group| group.to == ProviderKind::Identity.name())
+        .map(|group| group.values)
+        .sum();
+    if decrypted > 0 {
+        plan.warnings.push(format!(
+            "identity is the first provider: {decrypted} values will be stored in the clear"
+        ));
+    }
+    if plan.to_rewrite > 0 {
+        plan.warnings.push(
+            "every API server must already read with the key that writes, or it will fail on what is rewritten".to_owned(),
+        );
+    }
+}

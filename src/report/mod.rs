@@ -1,0 +1,21 @@
+//! What the operations return: plain data, without key material and without plaintext, in a form that keeps.
+//!
+//! Field names and the names of the classes are API. A field may be added; [`SCHEMA_VERSION`] changes when one changes its
+//! meaning or goes away.
+
+mod class;
+mod key;
+mod progress;
+mod rekey;
+mod scan;
+mod verify;
+
+pub use class::Class;
+pub use key::{EtcdKey, ValueRow, key_id_hash, place_of};
+pub use progress::{NoProgress, Progress};
+pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport};
+pub use scan::{Dimension, ScanGroup, ScanReport};
+pub use verify::{KeyUse, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
+
+/// The version of the reports' form.
+pub const SCHEMA_VERSION: u32 = 1;

@@ -1,0 +1,161 @@
+use serde::Serialize;
+
+use super::{Class, EtcdKey, SCHEMA_VERSION, VerifyRow};
+
+/// Values that a rotation treats alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlanGroup {
+    /// `resource.group`.
+    pub resource: String,
+    /// The namespace; empty for what has none.
+    pub namespace: String,
+    /// The key that the header names.
+    pub from: String,
+    /// The key that writes now.
+    pub to: String,
+    /// How many values.
+    pub values: u64,
+    /// The length of the stored values, in bytes.
+    pub bytes: u64,
+}
+
+/// What `rekey` would do, judged by headers alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct RekeyPlan {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was read.
+    pub source: String,
+    /// The revision at which it was read.
+    pub revision: i64,
+    /// Whether it was read to the end.
+    pub complete: bool,
+    /// How many values of configured resources were looked at.
+    pub values: u64,
+    /// What is to be rewritten.
+    pub rewrite: Vec<PlanGroup>,
+    /// How many values that is.
+    pub to_rewrite: u64,
+    /// How many bytes the rewriting adds to etcd's history until it is compacted, about.
+    pub growth_bytes: u64,
+    /// How many values are written by the right key already, by their header.
+    pub current: u64,
+    /// How many values cannot be read, by their header.
+    pub unreadable: u64,
+    /// By cause.
+    pub unreadable_groups: Vec<(Class, PlanGroup)>,
+    /// What should be known before `--yes`.
+    pub warnings: Vec<String>,
+}
+
+impl RekeyPlan {
+    pub(crate) fn new(source: String) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            source,
+            revision: 0,
+            complete: true,
+            values: 0,
+            rewrite: Vec::new(),
+            to_rewrite: 0,
+            growth_bytes: 0,
+            current: 0,
+            unreadable: 0,
+            unreadable_groups: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// One write, as the journal keeps it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalEntry {
+    /// When, in RFC 3339 and UTC.
+    pub time: String,
+    /// The key.
+    #[serde(flatten)]
+    pub key: EtcdKey,
+    /// The revision of the value that was replaced.
+    pub old_revision: i64,
+    /// The revision of the new value.
+    pub new_revision: i64,
+    /// What the replaced value began with; `identity` for plaintext.
+    pub old_header: String,
+    /// What the new value begins with.
+    pub new_header: String,
+}
+
+/// A value that was due and is not rewritten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotRewritten {
+    /// The key.
+    #[serde(flatten)]
+    pub key: EtcdKey,
+    /// Its revision.
+    pub mod_revision: i64,
+    /// Why, and what to do.
+    pub message: String,
+}
+
+/// What `rekey` did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RekeyReport {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was read and written.
+    pub source: String,
+    /// Whether it ran to the end.
+    pub complete: bool,
+    /// Values rewritten and read back.
+    pub rewritten: u64,
+    /// Values that needed nothing: written by the right key from the beginning, or by somebody else meanwhile.
+    pub already_current: u64,
+    /// Keys that were deleted meanwhile; they stay deleted.
+    pub gone: u64,
+    /// Values that would be larger than etcd takes; not attempted.
+    pub too_large: Vec<NotRewritten>,
+    /// Writes that failed.
+    pub failed: Vec<NotRewritten>,
+    /// Values that cannot be read or are wrong, and are left as they are.
+    pub unreadable: Vec<VerifyRow>,
+    /// Values that the final pass found to be stale.
+    pub still_stale: u64,
+    /// The first keys of them.
+    pub still_stale_keys: Vec<EtcdKey>,
+    /// Whether the final pass was made.
+    pub verified: bool,
+    /// By resource and namespace: what was rewritten.
+    pub groups: Vec<PlanGroup>,
+    /// Keys of the configuration that live values still need, as PROVIDER/NAME.
+    pub keys_in_use: Vec<String>,
+    /// Keys of the configuration that no live value needs.
+    pub keys_unused: Vec<String>,
+    /// How long the writing took, in seconds.
+    pub seconds: f64,
+    /// What else should be known.
+    pub notes: Vec<String>,
+}
+
+impl RekeyReport {
+    pub(crate) fn new(source: String) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            source,
+            complete: true,
+            rewritten: 0,
+            already_current: 0,
+            gone: 0,
+            too_large: Vec::new(),
+            failed: Vec::new(),
+            unreadable: Vec::new(),
+            still_stale: 0,
+            still_stale_keys: Vec::new(),
+            verified: false,
+            groups: Vec::new(),
+            keys_in_use: Vec::new(),
+            keys_unused: Vec::new(),
+            seconds: 0.0,
+            notes: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,443 @@
+use std::fmt::Write as _;
+
+use crate::object::{self, Identity};
+use crate::report::{Class, ValueRow, VerifyRow, place_of};
+use crate::resource::{KeyLayout, Location, ResourceRef};
+use crate::source::StoredValue;
+use crate::transformer::envelope;
+use crate::transformer::{
+    DataContext, Error, Header, KeyId, KeyLabel, OpenedBy, ProviderKind, ResourceTransformer, ResourceTransformers,
+};
+
+/// Judges values one by one. What it takes the other values to know is left open: [`Judged::unauthenticated`].
+#[derive(Clone, Copy, Debug)]
+pub struct Judge<'t> {
+    transformers: &'t ResourceTransformers,
+    layout: &'t KeyLayout,
+}
+
+/// The verdict on one value.
+#[derive(Debug)]
+pub struct Judged {
+    /// What is reported.
+    pub row: VerifyRow,
+    /// What the value is counted under: the resource, or what else lies under the prefix.
+    pub place: String,
+    /// Which key opened it, whatever came out.
+    pub opened_by: Option<OpenedBy>,
+    /// Which key it takes to read it, as far as that can be told.
+    pub needs: Option<KeyLabel>,
+    /// The keys that should have opened it. The class is then [`Class::WrongKey`] until more is known.
+    pub unauthenticated: Option<Vec<KeyId>>,
+    /// Whether it lies where no object is, so that there is nothing to judge.
+    pub skipped: bool,
+}
+
+/// A verdict on its way.
+struct Verdict {
+    class: Class,
+    message: String,
+    opened_by: Option<OpenedBy>,
+    needs: Option<KeyLabel>,
+    unauthenticated: Option<Vec<KeyId>>,
+}
+
+impl Verdict {
+    fn unreadable(class: Class, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), opened_by: None, needs: None, unauthenticated: None }
+    }
+
+    fn needing(mut self, label: KeyLabel) -> Self {
+        self.needs = Some(label);
+        self
+    }
+}
+
+impl<'t> Judge<'t> {
+    /// Judges by these transformers, with keys in this layout.
+    #[must_use]
+    pub fn new(transformers: &'t ResourceTransformers, layout: &'t KeyLayout) -> Self {
+        Self { transformers, layout }
+    }
+
+    /// Opens a value and looks at what comes out.
+    #[must_use]
+    pub fn judge(&self, value: &StoredValue) -> Judged {
+        let location = self.layout.locate(&value.key);
+        let resource = match &location {
+            Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. } => Some(*resource),
+            _ => None,
+        };
+        let list = resource.map(|resource| self.transformers.transformer_for_resource(resource.group, resource.resource));
+        let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
+        let skipped = list.is_none()
+            && !matches!(location, Location::NonRest { .. })
+            && matches!(header, Header::Plaintext);
+        let verdict = match (list, resource) {
+            (Some(list), Some(resource)) => self.judge_object(value, &location, resource, list, &header),
+            _ => judge_outside(&location, &header),
+        };
+        Judged {
+            row: VerifyRow { value: ValueRow::of(value, &location, &header), class: verdict.class, message: verdict.message },
+            place: place_of(&location),
+            opened_by: verdict.opened_by,
+            needs: verdict.needs,
+            unauthenticated: verdict.unauthenticated,
+            skipped,
+        }
+    }
+
+    fn judge_object(
+        &self,
+        value: &StoredValue,
+        location: &Location<'_>,
+        resource: ResourceRef<'_>,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+    ) -> Verdict {
+        let context = DataContext::new(&value.key);
+        match list.open(&value.value, context) {
+            Ok((opened, by)) => {
+                let mut verdict = match inspect(&opened.data, location) {
+                    Ok(()) if opened.stale => Verdict::unreadable(
+                        Class::Stale,
+                        format!("written by {}; {} writes {resource} now", by.label, list.write_key()),
+                    ),
+                    Ok(()) => Verdict::unreadable(Class::Current, ""),
+                    Err((class, found)) => self.judge_wrong(value, header, class, &found, &by),
+                };
+                verdict.needs.get_or_insert_with(|| by.label.clone());
+                verdict.opened_by = Some(by);
+                verdict
+            }
+            Err(error) => self.explain(value, location, resource, list, header, &error),
+        }
+    }
+
+    /// It opened, and what came out is wrong.
+    fn judge_wrong(
+        &self,
+        value: &StoredValue,
+        header: &Header<'_>,
+        class: Class,
+        found: &str,
+        by: &OpenedBy,
+    ) -> Verdict {
+        // One in 256 values opens under a wrong AES-CBC key.
+        if class == Class::Garbage
+            && by.label.provider == ProviderKind::AesCbc
+            && let Some(verdict) = self.try_other_keys(value, header, by.key)
+        {
+            return verdict;
+        }
+        let advice = match (class, by.label.provider) {
+            (Class::Garbage, ProviderKind::AesCbc) => {
+                ": the value is damaged, or it was written by another key of that name (a wrong AES-CBC key opens one \
+                 value in 256). Restore it from a backup, or find the key that wrote it"
+            }
+            (Class::Garbage, ProviderKind::Identity) => ": restore it from a backup, or delete it",
+            (Class::Garbage, _) => ": it was sealed in this state; restore it from a backup",
+            (Class::Nested, _) => ": ciphertext was sealed again; the inner value has to be opened with its own key",
+            (_, ProviderKind::AesCbc | ProviderKind::Secretbox | ProviderKind::Identity) => {
+                ": this provider does not bind values to their keys, so it may have been copied here. Compare it with \
+                 the object it says it is before anybody uses it"
+            }
+            _ => ": it was sealed for this key in this state",
+        };
+        let with = match by.label.provider {
+            ProviderKind::Identity => "stored in the clear".to_owned(),
+            _ => format!("{} opens it", by.label),
+        };
+        Verdict::unreadable(class, format!("{with}, and {found}{advice}"))
+    }
+
+    /// It did not open.
+    fn explain(
+        &self,
+        value: &StoredValue,
+        location: &Location<'_>,
+        resource: ResourceRef<'_>,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+        error: &Error,
+    ) -> Verdict {
+        match header {
+            Header::Plaintext => explain_plaintext(&value.value, location, resource),
+            Header::Incomplete { .. } => Verdict::unreadable(
+                Class::Truncated,
+                "the value ends inside the prefix that names its key: restore it from a backup",
+            ),
+            Header::DamagedName { provider } => Verdict::unreadable(
+                Class::Malformed,
+                format!("the name of the {provider} key in the prefix is damaged: restore it from a backup"),
+            ),
+            Header::UnknownProvider { provider } => Verdict::unreadable(
+                Class::UnknownFormat,
+                format!("Kubernetes has no provider {:?}: something else wrote it", String::from_utf8_lossy(provider)),
+            ),
+            Header::NewerVersion { provider, version } => Verdict::unreadable(
+                Class::NewerFormat,
+                format!(
+                    "{provider}:{} is newer than this program: use a newer one",
+                    String::from_utf8_lossy(version)
+                ),
+            ),
+            Header::Local { provider, key_name, payload } => {
+                let label = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
+                self.explain_local(value, resource, list, header, error, label, payload)
+            }
+            Header::KmsV1 { name, envelope } => {
+                explain_kms(ProviderKind::KmsV1, name, envelope.as_ref().err(), resource, list)
+            }
+            Header::KmsV2 { name, envelope } => {
+                explain_kms(ProviderKind::KmsV2, name, envelope.as_ref().err(), resource, list)
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of one explanation")]
+    fn explain_local(
+        &self,
+        value: &StoredValue,
+        resource: ResourceRef<'_>,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+        error: &Error,
+        label: KeyLabel,
+        payload: &[u8],
+    ) -> Verdict {
+        let claimants: Vec<_> = list.claimants(header).collect();
+        if claimants.is_empty() {
+            return self.explain_not_configured(value, resource, list, header, label);
+        }
+        if matches!(error, Error::EncryptedDataReadByIdentity) {
+            return self.explain_not_configured(value, resource, list, header, label);
+        }
+        if error.is_authentication_failure() {
+            if label.provider == ProviderKind::AesGcm && payload.len() < 28 {
+                return too_short(&label, 28, payload.len());
+            }
+            if let Some(verdict) = self.try_other_keys(value, header, None) {
+                return verdict;
+            }
+            return Verdict { unauthenticated: Some(claimants), ..Verdict::unreadable(Class::WrongKey, "") }
+                .needing(label);
+        }
+        let not_block_multiple = error.causes().any(|cause| matches!(cause, Error::NotBlockMultiple));
+        if not_block_multiple {
+            return self.explain_length(value, list, &label, payload).needing(label);
+        }
+        let required = error.causes().find_map(|cause| match cause {
+            Error::TooShort { required, .. } => Some(*required),
+            _ => None,
+        });
+        match required {
+            Some(required) => too_short(&label, required, payload.len()),
+            None => Verdict::unreadable(Class::Malformed, format!("{label}: {error}")),
+        }
+    }
+
+    fn explain_length(
+        &self,
+        value: &StoredValue,
+        list: &ResourceTransformer,
+        label: &KeyLabel,
+        payload: &[u8],
+    ) -> Verdict {
+        let what = format!("{label}: {} bytes of AES-CBC data are no multiple of the block size", payload.len());
+        let context = DataContext::new(&value.key);
+        if let Some(shorter) = value.value.strip_suffix(b"\n")
+            && let Ok((opened, _)) = list.open(shorter, context)
+            && object::identify(&opened.data).is_ok()
+        {
+            return Verdict::unreadable(
+                Class::Malformed,
+                format!("{what}: a line feed was added at the end; without it the value opens. Put it back without it"),
+            );
+        }
+        if payload.starts_with(crate::transformer::ENCRYPTED_PREFIX) {
+            return Verdict::unreadable(
+                Class::Malformed,
+                format!("{what}: the prefix stands twice, so the value was put back with its prefix by hand"),
+            );
+        }
+        let advice = if payload.windows(2).any(|pair| pair == b"\r\n") {
+            "line feeds may have become CR LF on the way. Restore it from a backup"
+        } else {
+            "bytes are missing or were added. Restore it from a backup"
+        };
+        Verdict::unreadable(Class::Malformed, format!("{what}: {advice}"))
+    }
+
+    fn explain_not_configured(
+        &self,
+        value: &StoredValue,
+        resource: ResourceRef<'_>,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+        label: KeyLabel,
+    ) -> Verdict {
+        let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
+        if has_provider {
+            if let Some(verdict) = self.try_other_keys(value, header, None) {
+                return verdict;
+            }
+            let configured: Vec<_> = list
+                .providers()
+                .iter()
+                .filter(|keys| keys.provider == label.provider)
+                .flat_map(|keys| keys.labels().map(|label| label.to_string()))
+                .collect();
+            let message = format!(
+                "written by {label}, and {resource} have {} only: add the key under that name",
+                configured.join(", ")
+            );
+            return Verdict::unreadable(Class::KeyNotConfigured, message).needing(label);
+        }
+        let elsewhere: Vec<_> = self
+            .transformers
+            .lists()
+            .filter(|(_, list)| list.providers().iter().any(|keys| keys.labels().any(|known| known == label)))
+            .map(|(resource, _)| resource.to_string())
+            .collect();
+        let mut message = format!("written by {label}, and {resource} have no {} provider", label.provider);
+        match elsewhere.is_empty() {
+            true => message.push_str(": add it to their providers"),
+            false => _ = write!(message, ": the key is configured for {}", elsewhere.join(", ")),
+        }
+        Verdict::unreadable(Class::NoProvider, message).needing(label)
+    }
+
+    /// Whether a configured key of another name, or another key of the same name, opens the value.
+    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<Verdict> {
+        let Header::Local { provider, key_name, payload } = header else { return None };
+        let location = self.layout.locate(&value.key);
+        let others = self.transformers.keys().filter(|(id, key)| key.label.provider == *provider && Some(*id) != tried);
+        for (_, key) in others {
+            let opens = key
+                .open(payload, DataContext::new(&value.key))
+                .is_ok_and(|opened| inspect(&opened.data, &location).is_ok());
+            if opens {
+                let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
+                let message = if stored == key.label {
+                    format!(
+                        "names {stored}, and it is not the first configured key of that name that opens it: move that \
+                         key to the front"
+                    )
+                } else {
+                    format!("names {stored}, and {} opens it: configure that key under the name {:?} too", key.label, stored.name)
+                };
+                return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
+            }
+        }
+        None
+    }
+}
+
+fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {
+    let message = format!(
+        "{label}: {actual} bytes follow the prefix, at least {required} are needed. Restore it from a backup"
+    );
+    Verdict::unreadable(Class::Truncated, message).needing(label.clone())
+}
+
+fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRef<'_>) -> Verdict {
+    if value.is_empty() {
+        return Verdict::unreadable(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
+    }
+    if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
+        let text = value.iter().take(16).all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+        let begin = if text {
+            "text".to_owned()
+        } else {
+            hex::encode(value.get(..16).unwrap_or(value))
+        };
+        return Verdict::unreadable(
+            Class::UnknownFormat,
+            format!("neither ciphertext nor an object: it begins with {begin}. Restore it from a backup"),
+        );
+    }
+    Verdict::unreadable(
+        Class::PlaintextNotAllowed,
+        format!("stored in the clear, and {resource} have no identity provider: add identity last until it is rewritten"),
+    )
+    .needing(KeyLabel::identity())
+}
+
+fn explain_kms(
+    provider: ProviderKind,
+    name: &[u8],
+    envelope: Option<&envelope::Error>,
+    resource: ResourceRef<'_>,
+    list: &ResourceTransformer,
+) -> Verdict {
+    let label = KeyLabel::new(provider, String::from_utf8_lossy(name));
+    let configured = list.providers().iter().any(|keys| keys.labels().any(|known| known == label));
+    let verdict = match envelope {
+        _ if !configured => {
+            let message = format!("written by {label}, and {resource} have no such provider: add it to their providers");
+            Verdict::unreadable(Class::NoProvider, message)
+        }
+        Some(envelope::Error::UnknownDekSourceType { value }) => Verdict::unreadable(
+            Class::NewerFormat,
+            format!("{label}: encryptedDEKSourceType {value} is newer than this program: use a newer one"),
+        ),
+        Some(error @ envelope::Error::DekTruncated) => {
+            Verdict::unreadable(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
+        }
+        Some(error) => Verdict::unreadable(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
+        None => Verdict::unreadable(
+            Class::KmsNotSupportedYet,
+            format!("{label}: this version cannot ask a KMS; nothing is known to be wrong with the value"),
+        ),
+    };
+    verdict.needing(label)
+}
+
+/// Values that no transformer stands in front of.
+fn judge_outside(location: &Location<'_>, header: &Header<'_>) -> Verdict {
+    match (location, header) {
+        (_, Header::Plaintext) => Verdict { needs: Some(KeyLabel::identity()), ..Verdict::unreadable(Class::Current, "") },
+        (Location::NonRest { .. } | Location::NonObject(_), _) => Verdict::unreadable(
+            Class::NoProvider,
+            "kube-apiserver reads this key without a transformer, and cannot read it encrypted: delete it, it is written anew",
+        ),
+        _ => {
+            let mut message = "encrypted, and the key is not that of a known resource".to_owned();
+            let needs = header.provider().zip(header.name()).map(|(provider, name)| {
+                let label = KeyLabel::new(provider, String::from_utf8_lossy(name));
+                _ = write!(message, ": written by {label}");
+                label
+            });
+            Verdict { needs, ..Verdict::unreadable(Class::NoProvider, message) }
+        }
+    }
+}
+
+/// Whether what came out is the object that the key names.
+fn inspect(plaintext: &[u8], location: &Location<'_>) -> Result<(), (Class, String)> {
+    let identity = object::identify(plaintext).map_err(|error| match error {
+        object::Error::Nested => (Class::Nested, "what comes out is ciphertext again".to_owned()),
+        error => (Class::Garbage, format!("what comes out is no object ({error})")),
+    })?;
+    let Location::Object { resource, namespace, name, .. } = location else { return Ok(()) };
+    let mismatch = |found: String| Err((Class::IdentityMismatch, found));
+    let (own_namespace, own_name) = (identity.namespace.as_deref().unwrap_or(""), identity.name.as_deref().unwrap_or(""));
+    if own_name.as_bytes() != *name || own_namespace.as_bytes() != namespace.unwrap_or_default() {
+        let path = if own_namespace.is_empty() { own_name.to_owned() } else { format!("{own_namespace}/{own_name}") };
+        return mismatch(format!("the object inside says that it is {} {path}", identity.kind));
+    }
+    match resource.known().map(|row| row.kind) {
+        Some(Some(kind)) if kind != identity.kind => {
+            mismatch(format!("the object inside is of kind {}, and {resource} are of kind {kind}", identity.kind))
+        }
+        None if !same_group(&identity, *resource) => {
+            mismatch(format!("the object inside is of group {:?}, and {resource} are not", identity.group()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn same_group(identity: &Identity<'_>, resource: ResourceRef<'_>) -> bool {
+    identity.group() == resource.group
+}

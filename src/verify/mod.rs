@@ -1,0 +1,236 @@
+//! Opens every value, and says which are current, which are stale, which cannot be read, and why.
+//!
+//! "It decrypted" is never enough: aescbc and secretbox do not bind a value to its key, and a wrong aescbc key opens one value
+//! in 256. What comes out must be a whole object, and the one that the etcd key names.
+
+mod judge;
+mod moved;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+pub use judge::{Judge, Judged};
+
+use crate::report::{
+    Class, EtcdKey, KeyUse, Progress, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow,
+};
+use crate::resource::Selection;
+use crate::source::{Source, StoredValue};
+use crate::transformer::{KeyId, KeyLabel, ResourceTransformers};
+use moved::Unplaced;
+
+/// What to verify, and by what.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// The configuration.
+    pub transformers: &'a ResourceTransformers,
+    /// Which values.
+    pub selection: &'a Selection,
+    /// What the report calls the source.
+    pub source: String,
+    /// Whether stale values are findings.
+    pub expect_current: bool,
+    /// The key whose removal is asked about.
+    pub removable: Option<KeyLabel>,
+}
+
+/// Hears of each value as it is judged; those whose verdict takes the other values come last.
+pub trait Rows {
+    /// One value.
+    fn row(&mut self, row: &VerifyRow);
+}
+
+impl<F: FnMut(&VerifyRow)> Rows for F {
+    fn row(&mut self, row: &VerifyRow) {
+        self(row);
+    }
+}
+
+/// Verifies what a source yields.
+///
+/// `keys` opens a second source, of keys alone, and is called only when values might have been moved from another key.
+///
+/// # Errors
+///
+/// When a source cannot be read. Values that cannot be opened are findings.
+pub async fn verify<S, K>(
+    mut source: S,
+    keys: impl AsyncFnOnce() -> Result<K, S::Error>,
+    options: &Options<'_>,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+    rows: &mut (dyn Rows + Send),
+) -> Result<VerifyReport, S::Error>
+where
+    S: Source,
+    K: Source<Error = S::Error>,
+{
+    let judge = Judge::new(options.transformers, &options.selection.layout);
+    let mut tally = Tally::new(options, rows);
+    progress.begin("verifying", source.expected());
+    while !stop.load(Ordering::Relaxed) {
+        let Some(page) = source.next_page().await? else { break };
+        tally.report.revision = page.revision;
+        let count = page.values.len() as u64;
+        let judged: Vec<_> = page
+            .values
+            .into_par_iter()
+            .filter(|value| options.selection.includes(&options.selection.layout.locate(&value.key)))
+            .map(|value| (judge.judge(&value), value))
+            .collect();
+        for (judged, value) in judged {
+            tally.add(judged, value);
+        }
+        progress.advance(count);
+    }
+    progress.end();
+    tally.report.complete = !stop.load(Ordering::Relaxed);
+    tally.report.single_revision = source.is_consistent();
+    if tally.report.complete && tally.unplaced.iter().any(Unplaced::may_have_moved) {
+        let mut keys = keys().await?;
+        moved::find_origins(&mut tally.unplaced, &mut keys, options.transformers, &options.selection.layout, progress)
+            .await?;
+    }
+    Ok(tally.finish())
+}
+
+/// The state of a run.
+struct Tally<'a> {
+    options: &'a Options<'a>,
+    rows: &'a mut (dyn Rows + Send),
+    report: VerifyReport,
+    groups: BTreeMap<(String, String, String, Class), u64>,
+    /// Which keys opened something that is what it should be.
+    opened: HashMap<KeyId, u64>,
+    uses: BTreeMap<KeyLabel, (u64, u64)>,
+    needed_by: Vec<EtcdKey>,
+    unplaced: Vec<Unplaced>,
+    kept_bytes: usize,
+    skipped: u64,
+}
+
+impl<'a> Tally<'a> {
+    fn new(options: &'a Options<'a>, rows: &'a mut (dyn Rows + Send)) -> Self {
+        Self {
+            options,
+            rows,
+            report: VerifyReport::new(options.source.clone()),
+            groups: BTreeMap::new(),
+            opened: HashMap::new(),
+            uses: BTreeMap::new(),
+            needed_by: Vec::new(),
+            unplaced: Vec::new(),
+            kept_bytes: 0,
+            skipped: 0,
+        }
+    }
+
+    fn add(&mut self, judged: Judged, value: StoredValue) {
+        if judged.skipped {
+            self.skipped += 1;
+            return;
+        }
+        if judged.row.class.is_readable()
+            && let Some(key) = judged.opened_by.as_ref().and_then(|by| by.key)
+        {
+            *self.opened.entry(key).or_default() += 1;
+        }
+        match judged.unauthenticated.clone() {
+            Some(claimants) => {
+                let unplaced = Unplaced::new(judged, claimants, value, &mut self.kept_bytes);
+                self.unplaced.push(unplaced);
+            }
+            None => self.settle(judged),
+        }
+    }
+
+    /// Counts a value whose verdict is known.
+    fn settle(&mut self, judged: Judged) {
+        let Judged { row, place, needs, .. } = judged;
+        self.report.values += 1;
+        *self.report.classes.entry(row.class).or_default() += 1;
+        if let Some(label) = &needs {
+            let (opens, unreadable) = self.uses.entry(label.clone()).or_default();
+            *(if row.class.is_readable() { opens } else { unreadable }) += 1;
+            if self.options.removable.as_ref() == Some(label) {
+                self.needed_by.push(row.value.key.clone());
+            }
+        }
+        let key = needs.map_or_else(|| "-".to_owned(), |label| label.to_string());
+        let namespace = row.value.namespace.clone().unwrap_or_default();
+        *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
+        self.rows.row(&row);
+        if !row.class.is_readable() || (self.options.expect_current && row.class == Class::Stale) {
+            self.report.findings.push(row);
+        }
+    }
+
+    fn finish(mut self) -> VerifyReport {
+        for unplaced in std::mem::take(&mut self.unplaced) {
+            let others = unplaced.claimants.iter().filter_map(|key| self.opened.get(key)).sum();
+            let judged = unplaced.decide(others, self.report.complete);
+            self.settle(judged);
+        }
+        let mut report = self.report;
+        report.groups = self
+            .groups
+            .into_iter()
+            .map(|((resource, namespace, key, class), values)| VerifyGroup { resource, namespace, key, class, values })
+            .collect();
+        report.keys = key_uses(self.options.transformers, &self.uses);
+        if let Some(label) = &self.options.removable {
+            report.removable = Some(removable(label, &report, self.needed_by));
+        }
+        if !report.single_revision {
+            report.notes.push(
+                "the revision was compacted while it was read: the values are not of a single point in time".to_owned(),
+            );
+        }
+        if self.skipped > 0 {
+            report.notes.push(format!("{} keys are not those of known resources and hold no ciphertext: not judged", self.skipped));
+        }
+        report
+    }
+}
+
+fn key_uses(transformers: &ResourceTransformers, uses: &BTreeMap<KeyLabel, (u64, u64)>) -> Vec<KeyUse> {
+    let mut labels: BTreeMap<KeyLabel, BTreeSet<String>> =
+        uses.keys().map(|label| (label.clone(), BTreeSet::new())).collect();
+    for (resource, list) in transformers.lists() {
+        for label in list.providers().iter().flat_map(|keys| keys.labels()) {
+            labels.entry(label).or_default();
+        }
+        labels.entry(list.write_key()).or_default().insert(resource.to_string());
+    }
+    labels
+        .into_iter()
+        .map(|(label, writes)| {
+            let (opens, unreadable) = uses.get(&label).copied().unwrap_or_default();
+            KeyUse { key: label.to_string(), writes: writes.into_iter().collect(), opens, unreadable }
+        })
+        .collect()
+}
+
+fn removable(label: &KeyLabel, report: &VerifyReport, needed_by_keys: Vec<EtcdKey>) -> RemovableAnswer {
+    let key = label.to_string();
+    let needed_by = needed_by_keys.len() as u64;
+    let mut reasons = Vec::new();
+    let writes = report.keys.iter().find(|used| used.key == key).map(|used| used.writes.join(", ")).unwrap_or_default();
+    if !writes.is_empty() {
+        reasons.push(format!("it is the key that writes {writes}"));
+    }
+    if needed_by > 0 {
+        reasons.push(format!("{needed_by} live values need it"));
+    }
+    let removable = match (reasons.is_empty(), report.complete) {
+        (false, _) => Removable::No,
+        (true, true) => Removable::Yes,
+        (true, false) => {
+            reasons.push("not all values were read".to_owned());
+            Removable::Unknown
+        }
+    };
+    RemovableAnswer { key, removable, reasons, needed_by, needed_by_keys }
+}

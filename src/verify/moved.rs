@@ -1,0 +1,154 @@
+use rayon::prelude::*;
+
+use super::judge::Judged;
+use crate::report::{Class, EtcdKey, Progress};
+use crate::resource::KeyLayout;
+use crate::source::{Source, StoredValue};
+use crate::transformer::{DataContext, Header, KeyId, ResourceTransformers};
+
+/// How many values are tried against other keys in one run, and how many bytes of them are kept for that.
+const MAX_KEPT: usize = 256;
+const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// How many bytes are authenticated in vain before the search is given up: some seconds of work.
+const MAX_WORK_BYTES: usize = 8 * 1024 * 1024 * 1024;
+
+/// A value that failed to authenticate, until all others have been seen.
+pub(super) struct Unplaced {
+    judged: Judged,
+    /// The keys that should have opened it.
+    pub(super) claimants: Vec<KeyId>,
+    /// Kept for a value that another etcd key may open.
+    value: Option<StoredValue>,
+    origin: Origin,
+}
+
+enum Origin {
+    NotTried,
+    NoneOf { keys: usize, all: bool },
+    Found(EtcdKey),
+}
+
+impl Unplaced {
+    pub(super) fn new(judged: Judged, claimants: Vec<KeyId>, value: StoredValue, kept_bytes: &mut usize) -> Self {
+        let binds = judged.needs.as_ref().is_some_and(|label| label.provider.binds_to_key());
+        let fits = *kept_bytes + value.value.len() + value.key.len() <= MAX_KEPT_BYTES;
+        let value = (binds && fits).then(|| {
+            *kept_bytes += value.value.len() + value.key.len();
+            value
+        });
+        Self { judged, claimants, value, origin: Origin::NotTried }
+    }
+
+    pub(super) fn may_have_moved(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The final verdict, when `others` values were opened by the same key.
+    pub(super) fn decide(self, others: u64, complete: bool) -> Judged {
+        let mut judged = self.judged;
+        let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
+        let tried = match &self.origin {
+            Origin::NoneOf { keys, all: true } => format!("; no other of {keys} live keys opens it either"),
+            Origin::NoneOf { keys, all: false } => format!("; {keys} other keys were tried, the search was given up"),
+            _ => String::new(),
+        };
+        (judged.row.class, judged.row.message) = match self.origin {
+            Origin::Found(key) => (
+                Class::Moved,
+                format!("{label}: written for {key}, and copied here. It cannot be read under this key: write the object anew"),
+            ),
+            _ if others > 0 => (
+                Class::Damaged,
+                format!(
+                    "{label}: authentication or padding failed, and {others} other values under that key open{tried}. \
+                     Restore it from a backup"
+                ),
+            ),
+            _ => {
+                let seen = if complete { "nothing" } else { "nothing that was read" };
+                (
+                    Class::WrongKey,
+                    format!(
+                        "{label}: authentication or padding failed, and {seen} under that key opens{tried}. The key in the \
+                         configuration is not the one that wrote it: find the one that did"
+                    ),
+                )
+            }
+        };
+        judged
+    }
+}
+
+/// Finds the live keys for which values were written that fail under their own.
+///
+/// The same object under another prefix is tried first, then every live key.
+pub(super) async fn find_origins<K: Source>(
+    unplaced: &mut [Unplaced],
+    keys: &mut K,
+    transformers: &ResourceTransformers,
+    layout: &KeyLayout,
+    progress: &dyn Progress,
+) -> Result<(), K::Error> {
+    let mut searched: Vec<_> = unplaced.iter_mut().filter(|value| value.may_have_moved()).take(MAX_KEPT).collect();
+    searched.par_iter_mut().for_each(|value| {
+        let under_other_prefixes = other_prefixes(value.value.as_ref(), layout);
+        try_keys(value, &under_other_prefixes, transformers);
+    });
+    progress.begin("looking for the keys of moved values", keys.expected());
+    let mut tried = 0;
+    let mut work = 0;
+    let mut all = true;
+    while let Some(page) = keys.next_page().await? {
+        let candidates: Vec<_> = page.values.into_iter().map(|value| value.key).collect();
+        let bytes: usize = searched
+            .iter()
+            .filter(|value| !matches!(value.origin, Origin::Found(_)))
+            .filter_map(|value| value.value.as_ref())
+            .map(|value| value.value.len() + value.key.len())
+            .sum();
+        if bytes == 0 {
+            break;
+        }
+        work += bytes.saturating_mul(candidates.len());
+        if work > MAX_WORK_BYTES {
+            all = false;
+            break;
+        }
+        searched.par_iter_mut().for_each(|value| try_keys(value, &candidates, transformers));
+        tried += candidates.len();
+        progress.advance(candidates.len() as u64);
+    }
+    progress.end();
+    for value in searched {
+        if !matches!(value.origin, Origin::Found(_)) {
+            value.origin = Origin::NoneOf { keys: tried, all };
+        }
+    }
+    Ok(())
+}
+
+fn other_prefixes(value: Option<&StoredValue>, layout: &KeyLayout) -> Vec<Vec<u8>> {
+    let Some(value) = value else { return Vec::new() };
+    let prefixes = || layout.prefixes().iter().map(|prefix| prefix.as_str().as_bytes());
+    let Some(path) = prefixes().find_map(|prefix| value.key.strip_prefix(prefix)) else { return Vec::new() };
+    prefixes().map(|prefix| [prefix, path].concat()).collect()
+}
+
+fn try_keys(unplaced: &mut Unplaced, candidates: &[Vec<u8>], transformers: &ResourceTransformers) {
+    let Some(value) = &unplaced.value else { return };
+    if matches!(unplaced.origin, Origin::Found(_)) {
+        return;
+    }
+    let name = |id: &KeyId| transformers.key(*id);
+    let opened_as = unplaced.claimants.iter().filter_map(name).find_map(|key| {
+        let names = |_| std::iter::once(key.label.name.as_str());
+        let Header::Local { payload, .. } = Header::parse_with_names(&value.value, names) else { return None };
+        candidates
+            .iter()
+            .filter(|candidate| **candidate != value.key)
+            .find(|candidate| key.open(payload, DataContext::new(candidate)).is_ok())
+    });
+    if let Some(key) = opened_as {
+        unplaced.origin = Origin::Found(EtcdKey::new(key));
+    }
+}
