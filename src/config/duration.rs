@@ -20,6 +20,16 @@ pub enum InvalidDuration {
     OutOfRange,
 }
 
+/// A timeout in Go's spelling, such as `2s` or `1m30s`; etcdctl's flags have the same.
+///
+/// # Errors
+///
+/// When it is no duration, or not more than zero.
+pub fn parse_timeout(text: &str) -> Result<std::time::Duration, InvalidDuration> {
+    let nanoseconds = u64::try_from(parse(text)?).map_err(|_| InvalidDuration::OutOfRange)?;
+    if nanoseconds == 0 { Err(InvalidDuration::OutOfRange) } else { Ok(std::time::Duration::from_nanos(nanoseconds)) }
+}
+
 /// Nanoseconds of a duration such as `1h2m3.5s`; a fraction of a nanosecond is dropped.
 pub(super) fn parse(text: &str) -> Result<i64, InvalidDuration> {
     let (negative, mut rest) = match text.strip_prefix('-') {

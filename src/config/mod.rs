@@ -21,7 +21,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::diagnostic::{Diagnostic, Format, NodeType, Placeholder, Position, Problem};
-pub use self::duration::InvalidDuration;
+pub use self::duration::{InvalidDuration, parse_timeout};
 pub use self::endpoint::{DialAddress, Endpoint, InvalidEndpoint};
 use crate::secret::Key;
 

@@ -256,7 +256,7 @@ impl Store {
         }
     }
 
-    async fn limited<T>(&self, call: impl Future<Output = etcd_client::Result<T>>) -> Result<T, Error> {
+    async fn limited<T>(&self, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, Error> {
         match tokio::time::timeout(self.shared.options.command_timeout, call).await {
             Ok(result) => result.map_err(Error::from_client),
             Err(_) => Err(timed_out(self.shared.options.command_timeout)),

@@ -58,7 +58,7 @@ pub enum ConnectFailure {
     #[error("the server's certificate is signed by an authority that is not trusted")]
     UnknownAuthority,
     /// The certificate is for another name.
-    #[error("the server's certificate is not valid for {wanted}{}", presented(.presented))]
+    #[error("the server's certificate is not valid for {wanted}{}", names_of(.presented))]
     NameMismatch {
         /// The name that was looked for.
         wanted: String,
@@ -96,7 +96,7 @@ pub enum ConnectFailure {
     NotEtcd(String),
 }
 
-fn presented(names: &[String]) -> String {
+fn names_of(names: &[String]) -> String {
     if names.is_empty() { ": it has no names".to_owned() } else { format!(", but for {}", names.join(", ")) }
 }
 

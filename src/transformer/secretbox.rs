@@ -1,7 +1,7 @@
 use std::fmt;
 
 use poly1305::Poly1305;
-use poly1305::universal_hash::{KeyInit as _, UniversalHash as _};
+use poly1305::universal_hash::KeyInit as _;
 use salsa20::XSalsa20;
 use salsa20::cipher::{KeyIvInit as _, StreamCipher as _};
 use subtle::ConstantTimeEq as _;

@@ -1,0 +1,251 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use atrest::report::Dimension;
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, and nothing found
+  1  done, with findings: unreadable values, or what --expect forbids
+  2  wrong usage or configuration
+  3  cannot connect to, or read, the source
+  4  partial: interrupted, or some writes failed";
+
+/// See, verify and rotate what is encrypted at rest in a Kubernetes cluster's etcd.
+#[derive(Debug, Parser)]
+#[command(name = "atrest", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// No progress and no warnings
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// More messages on standard error; twice for still more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Count what is stored under which key, from the stored headers; needs no key
+    Scan(ScanArgs),
+    /// Open every value, and say what cannot be read and why
+    Verify(VerifyArgs),
+    /// Store everything stale again under the first provider; shows the plan, and writes with --yes
+    Rekey(RekeyArgs),
+    /// Open stored values from standard input
+    Decrypt(CryptArgs),
+    /// Seal plaintext from standard input as kube-apiserver would store it
+    Encrypt(CryptArgs),
+    /// Check an EncryptionConfiguration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether kube-apiserver accepts a file, and everything that is wrong with it
+    Check(ConfigCheckArgs),
+}
+
+/// How etcd is reached. The flags and variables are those of etcdctl; a flag wins over its variable.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Source")]
+pub(crate) struct SourceArgs {
+    /// Members of etcd: host:port, http://, https:// or unix://
+    #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379", value_name = "URL")]
+    pub(crate) endpoints: Vec<String>,
+    /// Certificates that sign etcd's, instead of the system's
+    #[arg(long, env = "ETCDCTL_CACERT", value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Client certificate
+    #[arg(long, env = "ETCDCTL_CERT", value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the client certificate
+    #[arg(long, env = "ETCDCTL_KEY", value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Name to look for in etcd's certificate, when it is not the host in --endpoints
+    #[arg(long, env = "ETCDCTL_TLS_SERVER_NAME", value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
+    /// Accept any certificate of etcd: dangerous, whoever answers is believed
+    #[arg(long, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY")]
+    pub(crate) insecure_skip_tls_verify: bool,
+    /// User, or user:password
+    #[arg(long, env = "ETCDCTL_USER", hide_env_values = true, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// Password of the user; the variable keeps it out of the list of processes
+    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
+    pub(crate) password: Option<String>,
+    /// Time for a connection
+    #[arg(long, env = "ETCDCTL_DIAL_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) dial_timeout: Duration,
+    /// Time for one request
+    #[arg(long, env = "ETCDCTL_COMMAND_TIMEOUT", default_value = "30s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) command_timeout: Duration,
+}
+
+/// Which values. Everything is the default.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Selection")]
+pub(crate) struct SelectionArgs {
+    /// Only this namespace
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Only these resources, as `secrets` or `deployments.apps`
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
+    pub(crate) resource: Vec<String>,
+    /// Only etcd keys that begin with this
+    #[arg(long, value_name = "KEY")]
+    pub(crate) prefix: Option<String>,
+    /// kube-apiserver's --etcd-prefix, when it is not /registry, /kubernetes.io or /openshift.io
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) etcd_prefix: Vec<String>,
+}
+
+/// kube-apiserver's configuration.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct ConfigArgs {
+    /// kube-apiserver's EncryptionConfiguration; of several, the first writes and all read
+    #[arg(long, required = true, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Form of the result
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Table,
+    /// For people with room
+    Wide,
+    /// The report
+    Json,
+    /// A line for each value, and the report
+    Ndjson,
+    /// The report
+    Yaml,
+    /// The rows of the table
+    Csv,
+    /// Keys only
+    Name,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+    /// Break the census down by these: resource, namespace, provider, key, key-id
+    #[arg(long, value_delimiter = ',', default_value = "resource,provider,key,key-id", value_name = "COLUMNS")]
+    pub(crate) by: Vec<Dimension>,
+    /// Plaintext is a finding: of the resources that the configuration encrypts, or else of all that are selected
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) expect: Option<ScanExpectation>,
+    /// kube-apiserver's EncryptionConfiguration: not needed, tells what should be encrypted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScanExpectation {
+    /// Nothing is stored in the clear
+    Encrypted,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+    /// Stale values are findings too
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) expect: Option<VerifyExpectation>,
+    /// Ask whether this key can go: PROVIDER/NAME as `aescbc/key1`, or a KMS key ID
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["namespace", "resource", "prefix"])]
+    pub(crate) removable: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifyExpectation {
+    /// Everything is written by the key that writes now
+    Current,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RekeyArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+    /// Write. Without it only the plan is shown. kube-apiserver's audit log does not see these writes
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Writes under way at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    pub(crate) concurrency: u16,
+    /// At most so many writes a second
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub(crate) rate: Option<u32>,
+    /// File to which every write is noted as a line of JSON; a name with the time is made up otherwise
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Keep no journal
+    #[arg(long, conflicts_with = "journal")]
+    pub(crate) no_journal: bool,
+    /// etcd's --max-request-bytes
+    #[arg(long, default_value_t = 1_572_864, value_name = "BYTES")]
+    pub(crate) max_request_bytes: usize,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CryptArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Resource whose providers are used
+    #[arg(long, required_unless_present = "jsonl", value_name = "RESOURCE")]
+    pub(crate) resource: Option<String>,
+    /// Complete etcd key, as /registry/secrets/default/x
+    #[arg(long, required_unless_present = "jsonl", value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// Lines of JSON with `resource`, `key` or `key_b64`, and `data` in base64; each is answered with `out`, or `error`
+    #[arg(long, conflicts_with_all = ["resource", "key"])]
+    pub(crate) jsonl: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigCheckArgs {
+    /// The file; - for standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Apply the rules of a server with --encryption-provider-config-automatic-reload
+    #[arg(long)]
+    pub(crate) automatic_reload: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+fn duration(text: &str) -> Result<Duration, atrest::config::InvalidDuration> {
+    atrest::config::parse_timeout(text)
+}

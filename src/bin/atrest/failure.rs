@@ -1,0 +1,138 @@
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use atrest::{config, rekey, resource, storage, transformer};
+
+/// Done, with findings.
+pub(crate) const FINDINGS: u8 = 1;
+/// Wrong usage, or a wrong configuration.
+pub(crate) const USAGE: u8 = 2;
+/// The source cannot be reached or read.
+pub(crate) const SOURCE: u8 = 3;
+/// Interrupted, or some writes failed.
+pub(crate) const PARTIAL: u8 = 4;
+
+/// Why a command did not do its job.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The reader of standard output has gone: there is nothing more to do.
+    BrokenPipe,
+    /// A flag, or a combination of flags, that makes no sense.
+    Usage(String),
+    /// A file that cannot be read or written.
+    File { path: PathBuf, source: io::Error },
+    /// Standard output or input.
+    Output(io::Error),
+    Config { path: PathBuf, invalid: config::Invalid },
+    Selection(resource::Error),
+    Transformers(transformer::Error),
+    Storage(storage::Error),
+    Rekey(rekey::Error),
+    /// One value that cannot be opened or sealed.
+    Value { class: &'static str, message: String },
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Value { .. } => FINDINGS,
+            Self::Usage(_)
+            | Self::File { .. }
+            | Self::Config { .. }
+            | Self::Selection(_)
+            | Self::Transformers(_)
+            | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
+            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) => SOURCE,
+            Self::Rekey(_) => USAGE,
+            Self::Output(_) => PARTIAL,
+        }
+    }
+
+    /// The error of etcd, where it is one.
+    pub(crate) fn storage(&self) -> Option<&storage::Error> {
+        match self {
+            Self::Storage(error) | Self::Rekey(rekey::Error::Storage(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::BrokenPipe } else { Self::Output(error) }
+    }
+}
+
+impl From<storage::Error> for Failure {
+    fn from(error: storage::Error) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl From<rekey::Error> for Failure {
+    fn from(error: rekey::Error) -> Self {
+        match error {
+            rekey::Error::Storage(error) => Self::Storage(error),
+            error => Self::Rekey(error),
+        }
+    }
+}
+
+impl From<resource::Error> for Failure {
+    fn from(error: resource::Error) -> Self {
+        Self::Selection(error)
+    }
+}
+
+impl From<transformer::Error> for Failure {
+    fn from(error: transformer::Error) -> Self {
+        Self::Transformers(error)
+    }
+}
+
+/// The error and its causes, each once.
+fn chain(f: &mut fmt::Formatter<'_>, error: &dyn std::error::Error) -> fmt::Result {
+    write!(f, "{error}")?;
+    let mut source = error.source();
+    while let Some(cause) = source {
+        write!(f, ": {cause}")?;
+        source = cause.source();
+    }
+    Ok(())
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BrokenPipe => f.write_str("standard output was closed"),
+            Self::Usage(message) => f.write_str(message),
+            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Output(error) => write!(f, "standard input or output: {error}"),
+            Self::Config { path, invalid } => {
+                let count = invalid.errors.len();
+                write!(f, "{}: {count} error{}", path.display(), if count == 1 { "" } else { "s" })?;
+                for error in &invalid.errors {
+                    write!(f, "\n  {}:{error}", path.display())?;
+                    if let Some(hint) = &error.hint {
+                        write!(f, "\n    {hint}")?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Selection(error) => chain(f, error),
+            Self::Transformers(error) => chain(f, error),
+            Self::Storage(storage::Error::Unreachable { endpoints }) => {
+                f.write_str("cannot connect to etcd")?;
+                match endpoints.as_slice() {
+                    [only] => write!(f, " at {only}"),
+                    several => several.iter().try_for_each(|endpoint| write!(f, "\n  {endpoint}")),
+                }
+            }
+            Self::Storage(error) => chain(f, error),
+            Self::Rekey(error) => chain(f, error),
+            Self::Value { class, message } => write!(f, "{class}: {message}"),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+use atrest::config::Problem;
+use atrest::rekey;
+use atrest::storage::{ConnectFailure, Error, TlsFailure};
+
+use crate::failure::Failure;
+
+/// What to do about a failure, naming the flag to change. This is the one place for it.
+pub(crate) fn hints(failure: &Failure) -> Vec<String> {
+    if let Some(error) = failure.storage() {
+        return storage_hints(error);
+    }
+    let hint = match failure {
+        Failure::Config { invalid, .. }
+            if invalid.errors.iter().any(|error| matches!(error.problem, Problem::EmptyFile)) =>
+        {
+            "the file that kube-apiserver uses is named by its flag --encryption-provider-config"
+        }
+        Failure::Rekey(rekey::Error::KmsNotSupportedYet { .. }) => {
+            "select other resources with --resource, or put a local provider first"
+        }
+        Failure::Rekey(rekey::Error::Journal(_)) => {
+            "name another file with --journal, or do without one with --no-journal"
+        }
+        _ => return Vec::new(),
+    };
+    vec![hint.to_owned()]
+}
+
+fn storage_hints(error: &Error) -> Vec<String> {
+    let hint = match error {
+        Error::NoEndpoint => "name the members of etcd with --endpoints or ETCDCTL_ENDPOINTS",
+        Error::Unreachable { endpoints } => {
+            let mut hints: Vec<_> = endpoints.iter().map(|endpoint| connect_hint(&endpoint.failure)).collect();
+            hints.dedup();
+            return hints;
+        }
+        Error::Tls(error) => match error.failure {
+            TlsFailure::EncryptedKey => "decrypt it with `openssl pkey`, and give the result to --key",
+            TlsFailure::KeyMismatch => "--cert and --key must be two files of one pair",
+            TlsFailure::NoSystemRoots => "give the authority that signs etcd's certificates with --cacert",
+            TlsFailure::Missing(_) => "the flags take PEM files: --cacert and --cert certificates, --key a private key",
+            _ => return Vec::new(),
+        },
+        Error::UserRequired => "give --user and ETCDCTL_PASSWORD, or a client certificate with --cert and --key",
+        Error::WrongPassword { .. } => "check --user, and --password or ETCDCTL_PASSWORD",
+        Error::AuthNotEnabled => "leave --user and ETCDCTL_USER out",
+        Error::PermissionDenied => {
+            "the user's role must allow reading (for rekey also writing) below /registry/, /kubernetes.io/ and \
+             /openshift.io/; with --etcd-prefix only one of them is used"
+        }
+        Error::NoSpace => "compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again",
+        Error::Unavailable { .. } => "check the cluster with `etcdctl endpoint status`; more time is given with --command-timeout",
+        _ => return Vec::new(),
+    };
+    vec![hint.to_owned()]
+}
+
+fn connect_hint(failure: &ConnectFailure) -> String {
+    let hint = match failure {
+        ConnectFailure::Refused => "is etcd running there? Check the host and port in --endpoints",
+        ConnectFailure::Resolve => "check the host name in --endpoints",
+        ConnectFailure::Timeout(_) => "check --endpoints and the network; more time is given with --dial-timeout",
+        ConnectFailure::NoSocket | ConnectFailure::PermissionDenied => "check the path of the socket in --endpoints",
+        ConnectFailure::UnknownAuthority => {
+            "give the authority that signed it with --cacert (of kubeadm: /etc/kubernetes/pki/etcd/ca.crt)"
+        }
+        ConnectFailure::NameMismatch { is_ip: true, .. } => {
+            "the certificate has no IP SAN for it: use a name of the certificate in --endpoints, or give one with \
+             --tls-server-name"
+        }
+        ConnectFailure::NameMismatch { .. } => {
+            "use a name of the certificate in --endpoints, or give one with --tls-server-name"
+        }
+        ConnectFailure::Expired | ConnectFailure::NotValidYet => "check the clock, and renew etcd's certificate",
+        ConnectFailure::ClientCertificateRequired => {
+            "give --cert and --key (of kubeadm: /etc/kubernetes/pki/apiserver-etcd-client.crt and .key)"
+        }
+        ConnectFailure::ClientCertificateRejected => {
+            "--cert must be valid, and signed by the authority that etcd's --trusted-ca-file names"
+        }
+        ConnectFailure::NotTls => "use http:// in --endpoints, and leave --cacert, --cert and --key out",
+        ConnectFailure::SpeaksTls => "use https:// in --endpoints, with --cacert, --cert and --key",
+        ConnectFailure::NotEtcd(_) => "check the port in --endpoints: etcd's clients use 2379",
+        ConnectFailure::Closed => "check --endpoints: is it etcd's client port, and is TLS (https://) wanted?",
+        ConnectFailure::Certificate(_) | ConnectFailure::Tls(_) => "check --cacert and the certificate of etcd",
+        _ => "check --endpoints",
+    };
+    hint.to_owned()
+}
