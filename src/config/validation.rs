@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::decode::{Field, KeyFields, KeysFields, KmsFields, List, Path, ProviderFields, Root};
-use super::diagnostic::{Diagnostic, Position, Problem, shown};
+use super::diagnostic::{Diagnostic, Position, shown};
+use super::fields::{Field, KeyFields, KeysFields, KmsFields, List, Path, ProviderFields, Root};
+use super::problem::Problem;
 use super::{
     AesConfiguration, DialAddress, EncryptionConfiguration, Endpoint, IdentityConfiguration, KmsApiVersion,
     KmsConfiguration, NamedKey, Options, ProviderConfiguration, ResourceConfiguration, SecretboxConfiguration, base64,
@@ -262,9 +263,13 @@ impl Validator<'_> {
         if is_later && name.contains(':') {
             self.error(path, position, Problem::ColonInKmsName { name: shown(name) });
         }
-        let first = *self.kms_names.entry(name.to_owned()).or_insert(position);
-        if first != position && (is_later || self.options.automatic_reload) {
-            self.error(path, position, Problem::DuplicateKmsName { name: shown(name), first });
+        // Aliases give two providers one position, so that it cannot tell them apart.
+        match self.kms_names.get(name) {
+            None => drop(self.kms_names.insert(name.to_owned(), position)),
+            Some(&first) if is_later || self.options.automatic_reload => {
+                self.error(path, position, Problem::DuplicateKmsName { name: shown(name), first });
+            }
+            Some(_) => {}
         }
     }
 
@@ -407,6 +412,7 @@ mod tests {
         assert_eq!(errors_of_resources("'*.*', secrets"), [overlap(16, "*.*")]);
         assert_eq!(errors_of_resources("secrets, '*.'"), [overlap(25, "*.")]);
         assert_eq!(errors_of_resources("deployments.apps, '*.apps'"), [overlap(34, "*.apps")]);
+        assert_eq!(errors_of_resources("'foo.*', '*.*'").len(), 2);
         assert_eq!(errors_of_resources("deployments.apps, '*.'"), [""; 0]);
         assert_eq!(errors_of_resources("'*.apps', '*.batch'"), [""; 0]);
     }
@@ -562,6 +568,18 @@ mod tests {
         assert_eq!(
             errors(&[&first, &second]),
             ["5:70: resources[1].providers[0].kms.name: duplicate KMS name \"a\", first used at 4:67"]
+        );
+    }
+
+    #[test]
+    fn an_alias_is_a_kms_of_its_own() {
+        let entries = [
+            "- {resources: [secrets], providers: &p [{kms: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}",
+            "- {resources: [configmaps], providers: *p}",
+        ];
+        assert_eq!(
+            errors(&entries),
+            ["4:70: resources[1].providers[0].kms.name: duplicate KMS name \"a\", first used at 4:70"]
         );
     }
 

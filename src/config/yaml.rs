@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError, Tag, options};
 use zeroize::Zeroizing;
 
-use super::diagnostic::{Diagnostic, Format, Position, Problem};
+use super::diagnostic::{Diagnostic, Position};
 use super::document::{Cursor, Document, Entry, MAX_DEPTH, MAX_NODES, Node, Value, failure, syntax};
+use super::problem::{Format, Problem};
 use super::scalar;
 
 /// Parses the first document, whatever comes after it.
