@@ -5,7 +5,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroizing;
 
-use super::diagnostic::{Placeholder, Problem};
+use super::problem::{Placeholder, Problem};
 
 /// Padding is required, and bits after the last byte need not be zero.
 const GO_STD_ENCODING: GeneralPurpose = GeneralPurpose::new(

@@ -2,7 +2,8 @@
 
 use zeroize::Zeroizing;
 
-use super::diagnostic::{Diagnostic, Format, NodeType, Position, Problem, shape};
+use super::diagnostic::{Diagnostic, Position};
+use super::problem::{Format, NodeType, Problem, shape};
 use super::{json, yaml};
 
 /// The deepest nesting: a configuration needs eight levels.

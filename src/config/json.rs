@@ -7,8 +7,9 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use super::diagnostic::{Diagnostic, Format, Position, Problem};
+use super::diagnostic::{Diagnostic, Position};
 use super::document::{Cursor, Entry, MAX_DEPTH, MAX_NODES, Node, Value, failure, syntax};
+use super::problem::{Format, Problem};
 
 /// Parses a whole text; unlike with YAML nothing may follow the value.
 pub(super) fn parse(text: &str) -> Result<Node, Box<Diagnostic>> {

@@ -11,7 +11,9 @@ mod diagnostic;
 mod document;
 mod duration;
 mod endpoint;
+mod fields;
 mod json;
+mod problem;
 mod resource_match;
 mod scalar;
 mod validation;
@@ -20,9 +22,10 @@ mod yaml;
 use std::fmt;
 use std::time::Duration;
 
-pub use self::diagnostic::{Diagnostic, Format, NodeType, Placeholder, Position, Problem};
+pub use self::diagnostic::{Diagnostic, Position};
 pub use self::duration::{InvalidDuration, parse_timeout};
 pub use self::endpoint::{DialAddress, Endpoint, InvalidEndpoint};
+pub use self::problem::{Format, NodeType, Placeholder, Problem};
 use crate::secret::Key;
 
 /// A valid configuration.

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::decode::{Field, KeyFields, KeysFields, KmsFields, List, Path, ProviderFields, Root};
-use super::diagnostic::{Diagnostic, Position, Problem, shown};
+use super::diagnostic::{Diagnostic, Position, shown};
+use super::fields::{Field, KeyFields, KeysFields, KmsFields, List, Path, ProviderFields, Root};
+use super::problem::Problem;
 use super::{
     AesConfiguration, DialAddress, EncryptionConfiguration, Endpoint, IdentityConfiguration, KmsApiVersion,
     KmsConfiguration, NamedKey, Options, ProviderConfiguration, ResourceConfiguration, SecretboxConfiguration, base64,
@@ -262,9 +263,13 @@ impl Validator<'_> {
         if is_later && name.contains(':') {
             self.error(path, position, Problem::ColonInKmsName { name: shown(name) });
         }
-        let first = *self.kms_names.entry(name.to_owned()).or_insert(position);
-        if first != position && (is_later || self.options.automatic_reload) {
-            self.error(path, position, Problem::DuplicateKmsName { name: shown(name), first });
+        // Aliases give two providers one position, so that it cannot tell them apart.
+        match self.kms_names.get(name) {
+            None => drop(self.kms_names.insert(name.to_owned(), position)),
+            Some(&first) if is_later || self.options.automatic_reload => {
+                self.error(path, position, Problem::DuplicateKmsName { name: shown(name), first });
+            }
+            Some(_) => {}
         }
     }
 
@@ -322,5 +327,310 @@ fn misspelt(name: &str) -> Option<Problem> {
         "extensions" => Some(Problem::ExtensionsGroup),
         "*" if resource != "*" => Some(Problem::AcrossGroups { resource: shown(name) }),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load;
+    use super::*;
+
+    const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+    /// Errors of a file whose entries are the lines from 4 on.
+    fn errors_with(automatic_reload: bool, entries: &[&str]) -> Vec<String> {
+        let header = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n";
+        let text = entries.iter().fold(header.to_owned(), |text, entry| text + entry + "\n");
+        match load(text.as_bytes(), &Options { automatic_reload }) {
+            Ok(_) => Vec::new(),
+            Err(invalid) => invalid.errors.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn errors(entries: &[&str]) -> Vec<String> {
+        errors_with(false, entries)
+    }
+
+    /// Errors of resources, without their path up to `resources[0].`.
+    fn errors_of_resources(resources: &str) -> Vec<String> {
+        let errors = errors(&[&format!("- {{resources: [{resources}], providers: [identity: {{}}]}}")]);
+        errors.iter().map(|error| error.replacen("4:", "", 1).replacen("resources[0].", "", 1)).collect()
+    }
+
+    /// Errors of providers, without their path up to `providers`.
+    fn errors_of_providers(automatic_reload: bool, providers: &str) -> Vec<String> {
+        let entry = format!("- {{resources: [secrets], providers: [{providers}]}}");
+        let errors = errors_with(automatic_reload, &[&entry]);
+        errors.iter().map(|error| error.replace("resources[0].providers", "")).collect()
+    }
+
+    fn errors_of_key(provider: &str, key: &str) -> Vec<String> {
+        errors_of_providers(false, &format!("{{{provider}: {{keys: [{{{key}}}]}}}}"))
+    }
+
+    fn kms(fields: &str) -> String {
+        format!("{{kms: {{{fields}}}}}")
+    }
+
+    #[test]
+    fn something_must_be_configured() {
+        assert_eq!(errors(&["  []"]), ["4:3: resources: at least one entry in resources is required"]);
+        assert_eq!(errors(&[""]), ["3:10: resources: at least one entry in resources is required"]);
+    }
+
+    #[test]
+    fn an_entry_needs_resources_and_providers() {
+        assert_eq!(
+            errors(&["- {}", "- null"]),
+            [
+                "4:3: resources[0].resources: at least one resource is required",
+                "4:3: resources[0].providers: at least one provider is required",
+                "5:3: resources[1].resources: at least one resource is required",
+                "5:3: resources[1].providers: at least one provider is required",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_resource_is_listed_once() {
+        for (resources, expected) in [
+            ("secrets, 'secrets.'", "25: resources: \"secrets.\" is listed more than once"),
+            ("secrets, secrets, secrets", "25: resources: \"secrets\" is listed more than once"),
+        ] {
+            assert_eq!(errors_of_resources(resources), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_wildcard_is_alone() {
+        let overlap = |column, wildcard| {
+            format!(
+                "{column}: resources: {wildcard:?} covers other resources of the same list; give them an entry of their \
+                 own, before it"
+            )
+        };
+        assert_eq!(errors_of_resources("'*.*', secrets"), [overlap(16, "*.*")]);
+        assert_eq!(errors_of_resources("secrets, '*.'"), [overlap(25, "*.")]);
+        assert_eq!(errors_of_resources("deployments.apps, '*.apps'"), [overlap(34, "*.apps")]);
+        assert_eq!(errors_of_resources("'foo.*', '*.*'").len(), 2);
+        assert_eq!(errors_of_resources("deployments.apps, '*.'"), [""; 0]);
+        assert_eq!(errors_of_resources("'*.apps', '*.batch'"), [""; 0]);
+    }
+
+    #[test]
+    fn a_repeated_wildcard_is_both() {
+        for wildcard in ["*.apps", "*.*"] {
+            let errors = errors_of_resources(&format!("'{wildcard}', '{wildcard}'"));
+            assert_eq!(errors.len(), 2, "{errors:?}");
+        }
+    }
+
+    #[test]
+    fn resources_are_spelt_as_they_are_stored() {
+        for (resource, expected) in [
+            ("Secrets", "resource \"Secrets\" must not have capital letters; use the lower-case plural"),
+            ("'*'", "use \"*.\" for all resources of the core group, or \"*.*\" for all resources"),
+            ("serviceipallocations", "\"serviceipallocations\" has no REST API and cannot be encrypted"),
+            ("events.events.k8s.io", "events are stored under the core group; use \"events\""),
+            (
+                "deployments.extensions",
+                "the group \"extensions\" is gone; use the group that stores the resource now, such as \"apps\"",
+            ),
+            ("'secrets.*'", "\"secrets.*\" names one resource in all groups, which is not supported"),
+        ] {
+            assert_eq!(errors_of_resources(resource), [format!("16: resources[0]: {expected}")]);
+        }
+        for resource in ["apiserveripinfo.", "'sec*'", "pods/status", "''", "null", "events", "secrets.v1"] {
+            assert_eq!(errors_of_resources(resource), [""; 0], "{resource}");
+        }
+    }
+
+    #[test]
+    fn an_element_is_one_provider() {
+        let none = "expected one of kms, aesgcm, aescbc, secretbox and identity";
+        for provider in ["null", "{}", "{identity: null}"] {
+            assert_eq!(errors_of_providers(false, provider), [format!("4:38: [0]: {none}")], "{provider}");
+        }
+        assert_eq!(
+            errors_of_providers(false, &format!("{{identity: {{}}, aescbc: {{keys: [{{secret: {KEY}}}]}}}}")),
+            [
+                "4:38: [0]: aescbc and identity in one element; split them into different list elements",
+                "4:69: [0].aescbc.keys[0].name: the name of a key is required",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_provider_is_reported_once() {
+        assert_eq!(errors_of_providers(false, "{aescbc: 5}"), ["4:47: [0].aescbc: expected a mapping, found a number"]);
+        assert_eq!(errors_of_providers(false, "5"), ["4:38: [0]: expected a mapping, found a number"]);
+    }
+
+    #[test]
+    fn keys_have_a_name_and_a_secret() {
+        for provider in ["aesgcm", "aescbc", "secretbox"] {
+            for keys in ["", "keys: []", "keys: null"] {
+                let errors = errors_of_providers(false, &format!("{{{provider}: {{{keys}}}}}"));
+                assert_eq!(errors.len(), 1);
+                assert!(
+                    errors[0].ends_with(&format!(": [0].{provider}.keys: at least one key is required")),
+                    "{errors:?}"
+                );
+            }
+        }
+        assert_eq!(
+            errors_of_key("aescbc", "name: '', secret: null"),
+            [
+                "4:62: [0].aescbc.keys[0].name: the name of a key is required",
+                "4:74: [0].aescbc.keys[0].secret: the secret of a key is required",
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_have_the_length_of_the_cipher() {
+        let of_length = |length| "AQEB".repeat(length / 3) + ["", "AQ==", "AQE="][length % 3];
+        for (provider, right, expected) in [
+            ("aesgcm", AES_KEY_LENGTHS, "16, 24 or 32"),
+            ("aescbc", AES_KEY_LENGTHS, "16, 24 or 32"),
+            ("secretbox", SECRETBOX_KEY_LENGTHS, "32"),
+        ] {
+            for length in [1, 15, 16, 17, 24, 31, 32, 33, 64] {
+                let errors = errors_of_key(provider, &format!("name: a, secret: {}", of_length(length)));
+                if right.contains(&length) {
+                    assert_eq!(errors, [""; 0]);
+                } else {
+                    let expected = format!("keys[0].secret: the key is {length} bytes long, expected {expected}");
+                    assert!(errors.len() == 1 && errors[0].ends_with(&expected), "{errors:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_kms_has_a_name_and_an_endpoint() {
+        assert_eq!(
+            errors_of_providers(false, &kms("apiVersion: v2")),
+            [
+                "4:44: [0].kms.name: the name of a KMS is required",
+                "4:44: [0].kms.endpoint: the endpoint of a KMS is required",
+            ]
+        );
+    }
+
+    #[test]
+    fn errors_of_a_kms_are_in_upstreams_order() {
+        assert_eq!(
+            errors_of_providers(
+                false,
+                &kms("apiVersion: v3, cachesize: 10, endpoint: 'tcp://a', timeout: 0s, name: 'a:b'")
+            ),
+            [
+                "4:116: [0].kms.name: KMS name \"a:b\" must not contain ':'",
+                "4:106: [0].kms.timeout: the timeout must be positive",
+                "4:86: [0].kms.endpoint: invalid endpoint: unsupported scheme \"tcp\", only unix is supported",
+                "4:72: [0].kms.cachesize: cachesize is not supported in KMS v2",
+                "4:57: [0].kms.apiVersion: unsupported apiVersion \"v3\" of a KMS, expected v1 or v2",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_cache_of_v1_is_not_zero() {
+        let v1 = |size: &str| kms(&format!("name: a, endpoint: 'unix:///a', cachesize: {size}"));
+        assert_eq!(
+            errors_of_providers(false, &v1("0")),
+            ["4:88: [0].kms.cachesize: cachesize must be positive, or negative to disable the cache"]
+        );
+        for size in ["1", "-1", "null"] {
+            assert_eq!(errors_of_providers(false, &v1(size)), [""; 0], "{size}");
+        }
+    }
+
+    #[test]
+    fn names_of_v2_are_unique_and_those_of_v1_under_reload() {
+        let named =
+            |version: &str, name: &str| kms(&format!("apiVersion: {version}, name: '{name}', endpoint: 'unix:///a'"));
+        for (first, second, name, plain, reload) in [
+            ("v1", "v1", "a", 0, 1),
+            ("v1", "v2", "a", 1, 1),
+            ("v2", "v1", "a", 0, 1),
+            ("v2", "v2", "a", 1, 1),
+            ("v1", "v1", "a:b", 0, 1),
+            ("v1", "v2", "a:b", 2, 2),
+        ] {
+            let providers = format!("{}, {}", named(first, name), named(second, name));
+            assert_eq!(errors_of_providers(false, &providers).len(), plain, "{providers}");
+            assert_eq!(errors_of_providers(true, &providers).len(), reload, "{providers}");
+        }
+        let first = format!("- {{resources: [secrets], providers: [{}]}}", named("v2", "a"));
+        let second = format!("- {{resources: [configmaps], providers: [{}]}}", named("v2", "a"));
+        assert_eq!(
+            errors(&[&first, &second]),
+            ["5:70: resources[1].providers[0].kms.name: duplicate KMS name \"a\", first used at 4:67"]
+        );
+    }
+
+    #[test]
+    fn an_alias_is_a_kms_of_its_own() {
+        let entries = [
+            "- {resources: [secrets], providers: &p [{kms: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}]}",
+            "- {resources: [configmaps], providers: *p}",
+        ];
+        assert_eq!(
+            errors(&entries),
+            ["4:70: resources[1].providers[0].kms.name: duplicate KMS name \"a\", first used at 4:70"]
+        );
+    }
+
+    #[test]
+    fn defaults_come_before_the_rules() {
+        let text = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n- resources: [secrets]\n  providers:\n  \
+                    - kms: {name: a, endpoint: 'unix:///a', apiVersion: ''}\n  \
+                    - kms: {name: b, endpoint: 'unix:///b', apiVersion: v2, timeout: 1m30s}\n";
+        let loaded = load(text.as_bytes(), &Options::default()).expect("a valid file");
+        let [ProviderConfiguration::Kms(v1), ProviderConfiguration::Kms(v2)] =
+            loaded.config.resources[0].providers.as_slice()
+        else {
+            panic!("{loaded:?}")
+        };
+        assert_eq!(
+            (v1.api_version, v1.timeout, v1.cache_size),
+            (KmsApiVersion::V1, Duration::from_secs(3), Some(1000))
+        );
+        assert_eq!((v2.api_version, v2.timeout, v2.cache_size), (KmsApiVersion::V2, Duration::from_secs(90), None));
+        assert_eq!(v2.position, Position { line: 7, column: 5 });
+    }
+
+    #[test]
+    fn earlier_wildcards_mask_later_entries() {
+        let entry = |resource: &str| format!("- {{resources: ['{resource}'], providers: [identity: {{}}]}}");
+        for (first, second, masked_by) in [
+            ("*.", "secrets", Some("*.")),
+            ("*.*", "secrets", Some("*.*")),
+            ("*.apps", "deployments.apps", Some("*.apps")),
+            ("*.apps", "*.apps", Some("*.apps")),
+            ("*.*", "*.apps", Some("*.*")),
+            ("*.*", "*.*", Some("*.*")),
+            ("secrets", "*.", None),
+            ("*.", "*.apps", None),
+            ("*.apps", "*.*", None),
+            ("secrets", "secrets", None),
+        ] {
+            let expected = masked_by.map(|by| {
+                format!(
+                    "5:16: resources[1].resources[0]: resource {second:?} is masked by the earlier rule {by:?}; move its \
+                     entry before that one"
+                )
+            });
+            assert_eq!(errors(&[&entry(first), &entry(second)]), Vec::from_iter(expected), "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn all_errors_come_at_once() {
+        let errors =
+            errors(&["- {resources: [Secrets, '*'], providers: [{aescbc: {keys: [{name: 1}]}}, {a: 1}], b: 2}"]);
+        assert_eq!(errors.len(), 8, "{errors:#?}");
     }
 }

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError, Tag, options};
 use zeroize::Zeroizing;
 
-use super::diagnostic::{Diagnostic, Format, Position, Problem};
+use super::diagnostic::{Diagnostic, Position};
 use super::document::{Cursor, Document, Entry, MAX_DEPTH, MAX_NODES, Node, Value, failure, syntax};
+use super::problem::{Format, Problem};
 use super::scalar;
 
 /// Parses the first document, whatever comes after it.
@@ -237,7 +238,7 @@ fn tagged(tag: &Tag, text: Zeroizing<String>) -> Option<Value> {
         (Some("str"), _) => return Some(Value::String(text)),
         (Some("int" | "float"), Value::Number(_)) | (Some("bool"), Value::Bool) | (Some("null"), Value::Null) => true,
         (Some(_), _) => false,
-        (None, _) => return (tag.handle() == "!").then_some(Value::String(text)),
+        (None, _) => return (!tag.handle().starts_with("tag:yaml.org,2002:")).then_some(Value::String(text)),
     };
     fits.then_some(resolved)
 }
@@ -250,4 +251,163 @@ fn measure(node: &Node) -> (usize, usize) {
         _ => return (1, 0),
     };
     children.map(measure).fold((1, 1), |(size, height), child| (size + child.0, height.max(child.1 + 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(text: &str) -> Value {
+        parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).root.value
+    }
+
+    fn error(text: &str) -> Diagnostic {
+        match parse(text) {
+            Ok(_) => panic!("{text} parses"),
+            Err(error) => *error,
+        }
+    }
+
+    /// The tree in a notation of its own, to compare with.
+    fn sketch(value: &Value) -> String {
+        match value {
+            Value::Null => "null".to_owned(),
+            Value::Bool => "bool".to_owned(),
+            Value::Number(number) => number.map_or("number".to_owned(), |number| number.to_string()),
+            Value::String(text) => format!("{:?}", text.as_str()),
+            Value::List(nodes) => format!("{:?}", nodes.iter().map(|node| sketch(&node.value)).collect::<Vec<_>>()),
+            Value::Mapping(entries) => {
+                let entries = entries.iter().map(|entry| format!("{}: {}", *entry.key, sketch(&entry.value.value)));
+                format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_make_strings() {
+        assert_eq!(
+            sketch(&root("{a: 'yes', b: \"1\", c: yes, d: 1, e: }")),
+            r#"{a: "yes", b: "1", c: bool, d: 1, e: null}"#
+        );
+    }
+
+    #[test]
+    fn tags_decide_the_type() {
+        assert_eq!(sketch(&root("{a: !!str 1, b: !!int '1', c: ! 1, d: !x 1}")), r#"{a: "1", b: 1, c: "1", d: "1"}"#);
+        assert_eq!(error("a: !!int x").problem, Problem::Tag);
+        assert_eq!(error("a: !!binary QQ==").problem, Problem::Tag);
+    }
+
+    #[test]
+    fn block_scalars_keep_their_line_breaks() {
+        assert_eq!(sketch(&root("a: |\n  b\n  c\n")), r#"{a: "b\nc\n"}"#);
+        assert_eq!(sketch(&root("a: |\n  b")), r#"{a: "b"}"#);
+        assert_eq!(sketch(&root("a: >-\n  b\n  c\n")), r#"{a: "b c"}"#);
+    }
+
+    #[test]
+    fn places_are_counted_from_one() {
+        let Value::Mapping(entries) = root("é: {b: 1}\nc:\n- d\n") else { panic!("no mapping") };
+        assert_eq!(entries[0].value.position, Position { line: 1, column: 4 });
+        assert_eq!(entries[1].position, Position { line: 2, column: 1 });
+        let Value::List(nodes) = &entries[1].value.value else { panic!("no list") };
+        assert_eq!(nodes[0].position, Position { line: 3, column: 3 });
+    }
+
+    #[test]
+    fn aliases_are_copies() {
+        assert_eq!(sketch(&root("a: &x {k: 1}\nb: *x\nc: &k d\n*k : 2")), r#"{a: {k: 1}, b: {k: 1}, c: "d", d: 2}"#);
+    }
+
+    #[test]
+    fn merge_keys_add_keys() {
+        let anchors = "a: &a {k: 1}\nb: &b {l: 2}\n";
+        for (merge, expected) in [
+            ("{<<: *a, m: 3}", "{k: 1, m: 3}"),
+            ("{<<: [*a, *b]}", "{k: 1, l: 2}"),
+            ("{<<: *a, k: 3}", "{k: 1, k: 3}"),
+            ("{'<<': 1}", "{<<: 1}"),
+        ] {
+            let Value::Mapping(entries) = root(&format!("{anchors}c: {merge}")) else { panic!("no mapping") };
+            assert_eq!(sketch(&entries[2].value.value), expected);
+        }
+        for merge in ["{<<: 1}", "{<<: }", "{<<: [*a, 1]}", "{<<: *c}"] {
+            let error = error(&format!("{anchors}c: &c [*a]\nd: {merge}"));
+            assert_eq!(error.problem, Problem::MergeNotMapping, "{merge}");
+        }
+    }
+
+    #[test]
+    fn a_value_does_not_contain_itself() {
+        assert_eq!(error("a: &a [*a]").problem, Problem::RecursiveAlias);
+        assert!(matches!(error("a: *b").problem, Problem::Syntax { .. }));
+    }
+
+    #[test]
+    fn keys_are_scalars() {
+        assert_eq!(error("? [a]\n: b").problem, Problem::KeyNotString);
+    }
+
+    #[test]
+    fn aliases_of_aliases_are_limited() {
+        let mut text = "a0: &a0 x\n".to_owned();
+        for level in 1..20 {
+            let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        assert_eq!(error(&text).problem, Problem::TooLarge { limit: MAX_NODES });
+    }
+
+    #[test]
+    fn nesting_is_limited() {
+        let too_deep = Problem::TooDeep { limit: MAX_DEPTH };
+        assert_eq!(error(&"[".repeat(100_000)).problem, too_deep);
+        assert_eq!(error(&"- ".repeat(100_000)).problem, too_deep);
+        let mut text = "a0: &a0 [x]\n".to_owned();
+        for level in 1..100 {
+            text.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+        }
+        assert_eq!(error(&text).problem, too_deep);
+    }
+
+    #[test]
+    fn only_the_first_document_counts() {
+        for (text, later) in [
+            ("a: 1", None),
+            ("---\na: 1\n", None),
+            ("a: 1\n...\n", None),
+            ("a: 1\n---\nb: 2\n", Some(2)),
+            ("a: 1\n---\n{{{{\n", Some(2)),
+            ("a: 1\n---\n\u{1}\n", Some(2)),
+            ("a: 1\n--- 'x\n", Some(2)),
+            ("{a: 1}\n...\n}\n", Some(3)),
+        ] {
+            let document = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(sketch(&document.root.value), "{a: 1}", "{text}");
+            assert_eq!(document.later.map(|position| position.line), later, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_go_yaml_does_not_read_is_refused() {
+        for (text, line, column) in [
+            ("a:\n\t- b: 1\n", 2, 2),
+            ("a: [\n", 1, 4),
+            ("a: b: c\n", 1, 5),
+            ("a: @b\n", 1, 4),
+            ("%YAML 1.2\n---\na: 1\n", 2, 1),
+        ] {
+            let error = error(text);
+            assert!(matches!(error.problem, Problem::Syntax { .. }), "{text}: {error}");
+            assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        }
+        assert_eq!(error("a: 'b\u{1}'").to_string(), "1:6: control characters are not allowed");
+    }
+
+    #[test]
+    fn a_syntax_error_shows_the_block_it_is_in() {
+        let error = error("keys:\n- name: key1\nsecret: x\n- identity: {}\n");
+        assert_eq!(error.line, 4);
+        assert_eq!(error.hint.as_deref(), Some("expected:\nkeys:\n- name: key1\n  secret: <base64 of 32 bytes>"));
+    }
 }

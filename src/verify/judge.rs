@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use crate::object::{self, Identity};
 use crate::report::{Class, ValueRow, VerifyRow, place_of};
-use crate::resource::{KeyLayout, Location, ResourceRef};
+use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
 use crate::transformer::envelope;
 use crate::transformer::{
@@ -68,6 +68,27 @@ impl<'t> Judge<'t> {
             Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. } => Some(*resource),
             _ => None,
         };
+        self.judge_at(value, location, resource)
+    }
+
+    /// The same, with the providers of a resource that is given: the key may be in no known layout.
+    ///
+    /// Of a value that does not authenticate, nothing is known of others under its key.
+    #[must_use]
+    pub fn judge_as(&self, value: &StoredValue, resource: &GroupResource) -> Judged {
+        let location = self.layout.locate(&value.key);
+        let mut judged = self.judge_at(value, location, Some(resource.into()));
+        if judged.unauthenticated.is_some() {
+            let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
+            judged.row.message = format!(
+                "{label}: authentication or padding failed: another key wrote it, or it is damaged, or it was written for \
+                 another etcd key"
+            );
+        }
+        judged
+    }
+
+    fn judge_at(&self, value: &StoredValue, location: Location<'_>, resource: Option<ResourceRef<'_>>) -> Judged {
         let list = resource.map(|resource| self.transformers.transformer_for_resource(resource.group, resource.resource));
         let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
         let skipped = list.is_none()

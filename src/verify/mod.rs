@@ -7,6 +7,7 @@ mod judge;
 mod moved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 pub use judge::{Judge, Judged};
 
 use crate::report::{
-    Class, EtcdKey, KeyUse, Progress, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow,
+    Class, EtcdKey, KeyUse, Progress, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow, key_id_hash,
 };
 use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
@@ -33,7 +34,44 @@ pub struct Options<'a> {
     /// Whether stale values are findings.
     pub expect_current: bool,
     /// The key whose removal is asked about.
-    pub removable: Option<KeyLabel>,
+    pub removable: Option<RemovableKey>,
+}
+
+/// A key as one asks whether it can go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemovableKey {
+    /// A key of the configuration.
+    Label(KeyLabel),
+    /// The hash of a KMS key ID.
+    KmsKeyId(String),
+}
+
+impl RemovableKey {
+    /// Takes `PROVIDER/NAME` for a key of the configuration, and anything else for a KMS key ID or its hash.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text.parse() {
+            Ok(label) => Self::Label(label),
+            Err(_) if text.starts_with("sha256:") => Self::KmsKeyId(text.to_owned()),
+            Err(_) => Self::KmsKeyId(key_id_hash(text)),
+        }
+    }
+
+    fn is_needed_by(&self, row: &VerifyRow, needs: Option<&KeyLabel>) -> bool {
+        match self {
+            Self::Label(label) => needs == Some(label),
+            Self::KmsKeyId(hash) => row.value.kms_key_id_hash.as_ref() == Some(hash),
+        }
+    }
+}
+
+impl fmt::Display for RemovableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(label) => label.fmt(f),
+            Self::KmsKeyId(hash) => write!(f, "KMS key ID {hash}"),
+        }
+    }
 }
 
 /// Hears of each value as it is judged; those whose verdict takes the other values come last.
@@ -154,9 +192,9 @@ impl<'a> Tally<'a> {
         if let Some(label) = &needs {
             let (opens, unreadable) = self.uses.entry(label.clone()).or_default();
             *(if row.class.is_readable() { opens } else { unreadable }) += 1;
-            if self.options.removable.as_ref() == Some(label) {
-                self.needed_by.push(row.value.key.clone());
-            }
+        }
+        if self.options.removable.as_ref().is_some_and(|key| key.is_needed_by(&row, needs.as_ref())) {
+            self.needed_by.push(row.value.key.clone());
         }
         let key = needs.map_or_else(|| "-".to_owned(), |label| label.to_string());
         let namespace = row.value.namespace.clone().unwrap_or_default();
@@ -180,8 +218,8 @@ impl<'a> Tally<'a> {
             .map(|((resource, namespace, key, class), values)| VerifyGroup { resource, namespace, key, class, values })
             .collect();
         report.keys = key_uses(self.options.transformers, &self.uses);
-        if let Some(label) = &self.options.removable {
-            report.removable = Some(removable(label, &report, self.needed_by));
+        if let Some(asked) = &self.options.removable {
+            report.removable = Some(removable(asked, &report, self.needed_by));
         }
         if !report.single_revision {
             report.notes.push(
@@ -213,8 +251,8 @@ fn key_uses(transformers: &ResourceTransformers, uses: &BTreeMap<KeyLabel, (u64,
         .collect()
 }
 
-fn removable(label: &KeyLabel, report: &VerifyReport, needed_by_keys: Vec<EtcdKey>) -> RemovableAnswer {
-    let key = label.to_string();
+fn removable(asked: &RemovableKey, report: &VerifyReport, needed_by_keys: Vec<EtcdKey>) -> RemovableAnswer {
+    let key = asked.to_string();
     let needed_by = needed_by_keys.len() as u64;
     let mut reasons = Vec::new();
     let writes = report.keys.iter().find(|used| used.key == key).map(|used| used.writes.join(", ")).unwrap_or_default();
@@ -224,10 +262,14 @@ fn removable(label: &KeyLabel, report: &VerifyReport, needed_by_keys: Vec<EtcdKe
     if needed_by > 0 {
         reasons.push(format!("{needed_by} live values need it"));
     }
-    let removable = match (reasons.is_empty(), report.complete) {
-        (false, _) => Removable::No,
-        (true, true) => Removable::Yes,
-        (true, false) => {
+    let removable = match (reasons.is_empty(), report.complete, asked) {
+        (false, _, _) => Removable::No,
+        (true, true, RemovableKey::Label(_)) => Removable::Yes,
+        (true, true, RemovableKey::KmsKeyId(_)) => {
+            reasons.push("no live value needs it, but this version cannot ask the KMS whether it still writes by it".to_owned());
+            Removable::Unknown
+        }
+        (true, false, _) => {
             reasons.push("not all values were read".to_owned());
             Removable::Unknown
         }

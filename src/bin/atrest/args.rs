@@ -54,7 +54,13 @@ pub(crate) enum ConfigCommand {
 #[command(next_help_heading = "Source")]
 pub(crate) struct SourceArgs {
     /// Members of etcd: host:port, http://, https:// or unix://
-    #[arg(long, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379", value_name = "URL")]
+    #[arg(
+        long,
+        env = "ETCDCTL_ENDPOINTS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:2379",
+        value_name = "URL"
+    )]
     pub(crate) endpoints: Vec<String>,
     /// Certificates that sign etcd's, instead of the system's
     #[arg(long, env = "ETCDCTL_CACERT", value_name = "FILE")]

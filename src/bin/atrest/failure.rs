@@ -21,16 +21,25 @@ pub(crate) enum Failure {
     /// A flag, or a combination of flags, that makes no sense.
     Usage(String),
     /// A file that cannot be read or written.
-    File { path: PathBuf, source: io::Error },
+    File {
+        path: PathBuf,
+        source: io::Error,
+    },
     /// Standard output or input.
     Output(io::Error),
-    Config { path: PathBuf, invalid: config::Invalid },
+    Config {
+        path: PathBuf,
+        invalid: config::Invalid,
+    },
     Selection(resource::Error),
     Transformers(transformer::Error),
     Storage(storage::Error),
     Rekey(rekey::Error),
     /// One value that cannot be opened or sealed.
-    Value { class: &'static str, message: String },
+    Value {
+        class: &'static str,
+        message: String,
+    },
 }
 
 impl Failure {

@@ -48,8 +48,12 @@ fn storage_hints(error: &Error) -> Vec<String> {
             "the user's role must allow reading (for rekey also writing) below /registry/, /kubernetes.io/ and \
              /openshift.io/; with --etcd-prefix only one of them is used"
         }
-        Error::NoSpace => "compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again",
-        Error::Unavailable { .. } => "check the cluster with `etcdctl endpoint status`; more time is given with --command-timeout",
+        Error::NoSpace => {
+            "compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again"
+        }
+        Error::Unavailable { .. } => {
+            "check the cluster with `etcdctl endpoint status`; more time is given with --command-timeout"
+        }
         _ => return Vec::new(),
     };
     vec![hint.to_owned()]

@@ -1,0 +1,239 @@
+//! From what was typed to calls of the library. All commands share what is in this file.
+
+mod config;
+mod crypt;
+mod rekey;
+mod scan;
+mod verify;
+
+use std::io::{BufWriter, Read as _, StdoutLock, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use atrest::config::{EncryptionConfiguration, Options};
+use atrest::resource::{GroupResource, KeyLayout, Selection};
+use atrest::secret::Password;
+use atrest::storage::{ConnectOptions, KeyRange, Ranges, Store, TlsOptions};
+use atrest::transformer::ResourceTransformers;
+use zeroize::Zeroizing;
+
+use crate::args::{Args, Command, ConfigCommand, SelectionArgs, SourceArgs};
+use crate::failure::{Failure, PARTIAL, USAGE};
+use crate::progress::Display;
+
+/// Does what was asked, and gives the exit code.
+pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
+    match &args.command {
+        Command::Config(ConfigCommand::Check(check)) => config::check(check),
+        Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt),
+        Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt),
+        Command::Scan(scan) => block_on(scan::run(scan, args.quiet)),
+        Command::Verify(verify) => block_on(verify::run(verify, args.quiet)),
+        Command::Rekey(rekey) => block_on(rekey::run(rekey, args.quiet)),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Output)?;
+    let result = runtime.block_on(future);
+    // Connections that hang must not hold the program.
+    runtime.shutdown_background();
+    result
+}
+
+/// A connected source, and what to read of it.
+struct Context {
+    store: Store,
+    selection: Selection,
+    source: String,
+    stop: &'static AtomicBool,
+    display: Display,
+}
+
+impl Context {
+    async fn new(source: &SourceArgs, selection: &SelectionArgs, quiet: bool) -> Result<Self, Failure> {
+        let selection = selection_of(selection)?;
+        // A selection that cannot be is told before anything is asked of etcd.
+        if selection.prefixes()?.is_empty() {
+            return Err(Failure::Usage("--prefix lies outside of what is selected: no key can match".to_owned()));
+        }
+        let endpoints = source.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+        let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
+        let options = ConnectOptions {
+            endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
+            tls: TlsOptions {
+                ca_file: source.cacert.clone(),
+                cert_file: source.cert.clone(),
+                key_file: source.key.clone(),
+                server_name: source.tls_server_name.clone(),
+                danger_accept_any_certificate: source.insecure_skip_tls_verify,
+            },
+            user: user_of(source)?,
+            dial_timeout: source.dial_timeout,
+            command_timeout: source.command_timeout,
+        };
+        let store = Store::connect(options).await?;
+        let status = store.status().await?;
+        let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
+        let source = format!("etcd{version} at {}", status.endpoint);
+        Ok(Self { store, selection, source, stop: stop_signal(), display: Display::new(quiet) })
+    }
+
+    /// The selected values, counted.
+    async fn values(&self) -> Result<Ranges, Failure> {
+        let mut ranges = self.ranges(&self.selection)?;
+        ranges.count().await?;
+        Ok(ranges)
+    }
+
+    /// Every key of the layout, for the search for moved values.
+    fn all_keys(&self) -> Result<Ranges, Failure> {
+        let everything = Selection { layout: self.selection.layout.clone(), ..Selection::default() };
+        Ok(self.ranges(&everything)?.keys_only())
+    }
+
+    fn ranges(&self, selection: &Selection) -> Result<Ranges, Failure> {
+        let prefixes = selection.prefixes()?;
+        Ok(Ranges::new(&self.store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix))))
+    }
+}
+
+fn selection_of(args: &SelectionArgs) -> Result<Selection, Failure> {
+    if args.namespace.as_deref() == Some("") {
+        return Err(Failure::Usage("--namespace is empty: leave it out for all namespaces".to_owned()));
+    }
+    let layout = if args.etcd_prefix.is_empty() { KeyLayout::default() } else { KeyLayout::new(&args.etcd_prefix) };
+    Ok(Selection {
+        layout,
+        resources: args.resource.iter().map(|text| GroupResource::resolve(text.trim())).collect(),
+        namespace: args.namespace.clone(),
+        key_prefix: args.prefix.as_ref().map(|prefix| prefix.clone().into_bytes()),
+    })
+}
+
+fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
+    let Some(user) = source.user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
+    let password = source.password.clone();
+    let (user, password) = match (user.split_once(':'), password) {
+        (_, Some(password)) => (user, password),
+        (Some((user, password)), None) => (user, password.to_owned()),
+        (None, None) => {
+            return Err(Failure::Usage(
+                "--user is given without a password: set ETCDCTL_PASSWORD, or --password".to_owned(),
+            ));
+        }
+    };
+    Ok(Some((user.to_owned(), Password::new(password))))
+}
+
+/// Set by the first SIGINT or SIGTERM; the second ends the program at once.
+fn stop_signal() -> &'static AtomicBool {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    tokio::spawn(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if STOP.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(PARTIAL));
+            }
+            _ = writeln!(std::io::stderr(), "atrest: stopping; once more to stop at once");
+        }
+    });
+    &STOP
+}
+
+fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 * 1024, std::io::stdout().lock())
+}
+
+/// Standard output for rows that come while an operation runs: the first failure stops it.
+struct Lines<'a> {
+    out: &'a mut (dyn std::io::Write + Send),
+    stop: &'a AtomicBool,
+    failed: Option<Failure>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(out: &'a mut (dyn std::io::Write + Send), stop: &'a AtomicBool) -> Self {
+        Self { out, stop, failed: None }
+    }
+
+    fn print(&mut self, row: &impl serde::Serialize) {
+        if self.failed.is_some() {
+            return;
+        }
+        if let Err(failure) = crate::render::print_line(row, self.out) {
+            self.failed = Some(failure);
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Reads the configurations; the first writes.
+fn transformers(files: &[PathBuf], quiet: bool) -> Result<Arc<ResourceTransformers>, Failure> {
+    let configurations = files.iter().map(|file| configuration(file, quiet)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(ResourceTransformers::from_configurations(&configurations)?))
+}
+
+fn configuration(file: &Path, quiet: bool) -> Result<EncryptionConfiguration, Failure> {
+    let text = read_file(file)?;
+    if !quiet {
+        warn_of_mode(file);
+    }
+    match atrest::config::load(&text, &Options::default()) {
+        Ok(loaded) => {
+            for warning in loaded.warnings.iter().filter(|_| !quiet) {
+                _ = writeln!(std::io::stderr(), "atrest: warning: {}:{warning}", file.display());
+            }
+            Ok(loaded.config)
+        }
+        Err(invalid) => Err(Failure::Config { path: file.to_owned(), invalid }),
+    }
+}
+
+/// A file, or standard input for `-`. It may hold keys, so it is wiped when it was read.
+fn read_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let failed = |source| Failure::File { path: file.to_owned(), source };
+    if file == Path::new("-") {
+        let mut text = Zeroizing::new(Vec::new());
+        std::io::stdin().lock().read_to_end(&mut text).map_err(failed)?;
+        return Ok(text);
+    }
+    std::fs::read(file).map(Zeroizing::new).map_err(failed)
+}
+
+fn warn_of_mode(file: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(metadata) = std::fs::metadata(file) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    if metadata.is_file() && mode & 0o044 != 0 {
+        _ = writeln!(
+            std::io::stderr(),
+            "atrest: warning: {} holds keys and others than its owner can read it (mode {mode:03o})",
+            file.display()
+        );
+    }
+}
+
+/// The exit code of a run that may have been interrupted.
+fn exit_code(complete: bool, findings: bool) -> u8 {
+    match (complete, findings) {
+        (false, _) => PARTIAL,
+        (true, true) => crate::failure::FINDINGS,
+        (true, false) => 0,
+    }
+}
+
+const _: () = assert!(USAGE == 2 && PARTIAL == 4, "clap exits with 2 for usage, and so do we");

@@ -1,0 +1,57 @@
+use std::path::PathBuf;
+
+use atrest::rekey::{Execution, Journal, Options, execute, plan};
+use atrest::report::RekeyReport;
+use atrest::storage::RewrapOptions;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use super::{Context, exit_code, stdout, transformers};
+use crate::args::RekeyArgs;
+use crate::failure::{Failure, PARTIAL};
+use crate::render;
+
+pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
+    let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
+    let context = Context::new(&args.source, &args.selection, quiet).await?;
+    let options =
+        Options { transformers: &transformers, selection: &context.selection, source: context.source.clone() };
+    if !args.yes {
+        let plan = plan(context.values().await?, &options, &context.display, context.stop).await?;
+        render::print(&plan, args.output.output, &mut stdout())?;
+        return Ok(exit_code(plan.complete, plan.unreadable > 0));
+    }
+    let journal = match (&args.journal, args.no_journal) {
+        (_, true) => None,
+        (Some(path), false) => Some(Journal::open(path).map_err(atrest::rekey::Error::from)?),
+        (None, false) => Some(Journal::open(&journal_name()).map_err(atrest::rekey::Error::from)?),
+    };
+    let journal_path = journal.as_ref().map(|journal| journal.path().to_owned());
+    let execution = Execution {
+        concurrency: usize::from(args.concurrency),
+        rate: args.rate,
+        rewrap: RewrapOptions { max_request_bytes: args.max_request_bytes },
+        journal,
+    };
+    let mut report =
+        execute(&context.store, &transformers, &options, execution, &context.display, context.stop).await?;
+    if let Some(path) = journal_path {
+        report.notes.push(format!("every write is noted in {}", path.display()));
+    }
+    render::print(&report, args.output.output, &mut stdout())?;
+    Ok(exit_code_of(&report))
+}
+
+fn exit_code_of(report: &RekeyReport) -> u8 {
+    if !report.failed.is_empty() || !report.complete || !report.verified {
+        return PARTIAL;
+    }
+    let left = !report.unreadable.is_empty() || !report.too_large.is_empty() || report.still_stale > 0;
+    exit_code(true, left)
+}
+
+fn journal_name() -> PathBuf {
+    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
+    let time = OffsetDateTime::now_utc().format(format).unwrap_or_default();
+    PathBuf::from(format!("atrest-rekey-{time}.jsonl"))
+}

@@ -1,0 +1,66 @@
+use atrest::report::{Removable, VerifyReport, VerifyRow};
+use atrest::verify::{self, Options, RemovableKey};
+
+use super::scan::BufferedOutput;
+use super::{Context, Lines, exit_code, stdout, transformers};
+use crate::args::{Output, VerifyArgs, VerifyExpectation};
+use crate::failure::Failure;
+use crate::render;
+
+pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
+    let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
+    let context = Context::new(&args.source, &args.selection, quiet).await?;
+    let options = Options {
+        transformers: &transformers,
+        selection: &context.selection,
+        source: context.source.clone(),
+        expect_current: args.expect == Some(VerifyExpectation::Current),
+        removable: args.removable.as_deref().map(RemovableKey::parse),
+    };
+    let values = context.values().await?;
+    let (mut out, output) = (BufferedOutput::default(), args.output.output);
+    let mut lines = Lines::new(&mut out, context.stop);
+    let mut rows = |row: &VerifyRow| match output {
+        Output::Ndjson => lines.print(row),
+        _ => {}
+    };
+    let keys = async || {
+        let everything = atrest::resource::Selection { layout: context.selection.layout.clone(), ..Default::default() };
+        let prefixes = everything.prefixes().unwrap_or_default();
+        let ranges = prefixes.iter().map(|prefix| atrest::storage::KeyRange::prefix(prefix));
+        Ok(atrest::storage::Ranges::new(&context.store, ranges).keys_only())
+    };
+    let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;
+    lines.finish()?;
+    drop(out);
+    refuse_unknown_key(&report)?;
+    let code = exit_code_of(&report);
+    if output == Output::Ndjson {
+        // Each of them has had its line.
+        report.findings.clear();
+    }
+    render::print(&report, output, &mut stdout())?;
+    Ok(code)
+}
+
+fn exit_code_of(report: &VerifyReport) -> u8 {
+    match &report.removable {
+        Some(answer) => exit_code(report.complete, answer.removable != Removable::Yes),
+        None => exit_code(report.complete, !report.findings.is_empty()),
+    }
+}
+
+/// A key that is misspelled is needed by nothing: that must not be taken for a yes.
+fn refuse_unknown_key(report: &VerifyReport) -> Result<(), Failure> {
+    let Some(answer) = &report.removable else { return Ok(()) };
+    let known = report.keys.iter().any(|used| used.key == answer.key) || answer.needed_by > 0;
+    if known || answer.removable == Removable::Unknown {
+        return Ok(());
+    }
+    let keys: Vec<_> = report.keys.iter().map(|used| used.key.as_str()).collect();
+    Err(Failure::Usage(format!(
+        "--removable: there is no key {}, neither in the configuration nor in a stored value; there are {}",
+        answer.key,
+        keys.join(", ")
+    )))
+}

@@ -1,0 +1,296 @@
+use std::collections::BTreeMap;
+
+use atrest::report::{
+    Class, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanReport, VerifyGroup, VerifyReport, VerifyRow,
+};
+
+use super::{Printable, Sheet};
+
+/// How many findings a table shows; every other form has all.
+const SHOWN: usize = 50;
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+fn plural(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+fn values(count: u64) -> String {
+    plural(count, "value", "values")
+}
+
+/// `sha256:` and so many digits tell keys apart.
+fn short_hash(hash: &str) -> String {
+    or_dash(hash.get(..19).unwrap_or(hash))
+}
+
+impl Printable for ScanReport {
+    fn sheets(&self, wide: bool) -> Vec<Sheet> {
+        let has = |column: fn(&atrest::report::ScanGroup) -> &Option<String>| {
+            self.groups.iter().any(|group| column(group).is_some())
+        };
+        let mut columns = Vec::new();
+        let dimensions: [(&str, fn(&atrest::report::ScanGroup) -> &Option<String>); 5] = [
+            ("RESOURCE", |group| &group.resource),
+            ("NAMESPACE", |group| &group.namespace),
+            ("PROVIDER", |group| &group.provider),
+            ("KEY", |group| &group.key_name),
+            ("KMS KEY ID", |group| &group.kms_key_id_hash),
+        ];
+        let any_key_id =
+            self.groups.iter().any(|group| group.kms_key_id_hash.as_deref().is_some_and(|id| !id.is_empty()));
+        let shown: Vec<_> = dimensions
+            .into_iter()
+            .filter(|(name, column)| has(*column) && (*name != "KMS KEY ID" || any_key_id || wide))
+            .collect();
+        columns.extend(shown.iter().map(|(name, _)| *name));
+        columns.push("VALUES");
+        if wide {
+            columns.extend(["BYTES", "WRITES", "OLDEST", "NEWEST"]);
+        }
+        let rows = self.groups.iter().map(|group| {
+            let mut row: Vec<_> = shown
+                .iter()
+                .map(|(name, column)| {
+                    let text = column(group).as_deref().unwrap_or("");
+                    if *name == "KMS KEY ID" && !wide { short_hash(text) } else { or_dash(text) }
+                })
+                .collect();
+            row.push(group.values.to_string());
+            if wide {
+                row.extend([group.bytes, group.writes].map(|number| number.to_string()));
+                row.extend([group.oldest_revision, group.newest_revision].map(|number| number.to_string()));
+            }
+            row
+        });
+        let unexpected = self.unexpected_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
+        vec![
+            Sheet { title: "", columns, rows: rows.collect() },
+            Sheet { title: "Stored in the clear, and should not be:", columns: vec!["KEY"], rows: unexpected },
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let mut line = format!("{} at revision {}: ", values(self.values), self.revision);
+        line.push_str(&format!("{} encrypted, {} in the clear", self.encrypted, self.plaintext));
+        if self.unrecognised > 0 {
+            line.push_str(&format!(", {} not recognised", self.unrecognised));
+        }
+        let mut lines = vec![line];
+        if self.unexpected > 0 {
+            lines.push(format!("{} should be encrypted and are not", values(self.unexpected)));
+        }
+        if !self.complete {
+            lines.push("interrupted: not everything was read".to_owned());
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.unexpected_keys.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn findings(rows: &[VerifyRow]) -> Sheet {
+    let rows = rows.iter().take(SHOWN).map(|row| {
+        vec![row.class.to_string(), row.value.key.to_string(), row.value.mod_revision.to_string(), row.message.clone()]
+    });
+    Sheet { title: "Findings:", columns: vec!["CLASS", "KEY", "REVISION", "WHY, AND WHAT TO DO"], rows: rows.collect() }
+}
+
+impl Printable for VerifyReport {
+    fn sheets(&self, wide: bool) -> Vec<Sheet> {
+        let mut columns = vec!["RESOURCE"];
+        if wide {
+            columns.push("NAMESPACE");
+        }
+        columns.extend(["KEY", "CLASS", "VALUES"]);
+        let mut counts: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+        for VerifyGroup { resource, namespace, key, class, values } in &self.groups {
+            let mut row = vec![resource.clone()];
+            if wide {
+                row.push(or_dash(namespace));
+            }
+            row.extend([key.clone(), class.to_string()]);
+            *counts.entry(row).or_default() += values;
+        }
+        let rows = counts.into_iter().map(|(mut row, count)| {
+            row.push(count.to_string());
+            row
+        });
+        let mut sheets = vec![Sheet { title: "", columns, rows: rows.collect() }, findings(&self.findings)];
+        if let Some(answer) = &self.removable {
+            let rows = answer.needed_by_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
+            sheets.push(Sheet { title: "Needed by:", columns: vec!["KEY"], rows });
+        }
+        sheets
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let (current, stale) = (self.count(Class::Current), self.count(Class::Stale));
+        let mut lines = vec![format!(
+            "{} at revision {}: {current} current, {stale} stale, {} unreadable or wrong",
+            values(self.values),
+            self.revision,
+            self.unreadable()
+        )];
+        if self.findings.len() > SHOWN {
+            lines.push(format!("{} more findings: -o json has them all", self.findings.len() - SHOWN));
+        }
+        if let Some(answer) = &self.removable {
+            lines.push(match answer.removable {
+                Removable::Yes => format!(
+                    "{} can be removed: no live value needs it (etcd's history and older snapshots may)",
+                    answer.key
+                ),
+                Removable::No => format!("{} cannot be removed: {}", answer.key, answer.reasons.join(", ")),
+                Removable::Unknown => format!("{}: not known: {}", answer.key, answer.reasons.join(", ")),
+            });
+        }
+        if !self.complete {
+            lines.push("interrupted: not everything was read".to_owned());
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.findings.iter().map(|row| row.value.key.to_string()).collect()
+    }
+}
+
+fn plan_rows(groups: &[PlanGroup]) -> Vec<Vec<String>> {
+    groups
+        .iter()
+        .map(|group| {
+            vec![
+                group.resource.clone(),
+                or_dash(&group.namespace),
+                group.from.clone(),
+                group.to.clone(),
+                group.values.to_string(),
+                group.bytes.to_string(),
+            ]
+        })
+        .collect()
+}
+
+const PLAN_COLUMNS: [&str; 6] = ["RESOURCE", "NAMESPACE", "FROM", "TO", "VALUES", "BYTES"];
+
+impl Printable for RekeyPlan {
+    fn sheets(&self, _: bool) -> Vec<Sheet> {
+        let unreadable = self
+            .unreadable_groups
+            .iter()
+            .map(|(class, group)| {
+                vec![
+                    class.to_string(),
+                    group.resource.clone(),
+                    or_dash(&group.namespace),
+                    group.from.clone(),
+                    group.values.to_string(),
+                ]
+            })
+            .collect();
+        vec![
+            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.rewrite) },
+            Sheet {
+                title: "Cannot be read, by their headers, and will be left as they are:",
+                columns: vec!["CLASS", "RESOURCE", "NAMESPACE", "KEY", "VALUES"],
+                rows: unreadable,
+            },
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{} at revision {}: {} to rewrite, {} current, {} unreadable",
+            values(self.values),
+            self.revision,
+            self.to_rewrite,
+            self.current,
+            self.unreadable
+        )];
+        if self.to_rewrite == 0 {
+            lines.push("0 stale, nothing to do".to_owned());
+        } else {
+            lines.push(format!(
+                "etcd's database grows by about {} KiB until it is compacted",
+                self.growth_bytes.div_ceil(1024)
+            ));
+            lines.push(
+                "nothing was written: add --yes to write. kube-apiserver's audit log does not see the writes"
+                    .to_owned(),
+            );
+        }
+        lines.extend(self.warnings.iter().map(|warning| format!("warning: {warning}")));
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Printable for RekeyReport {
+    fn sheets(&self, _: bool) -> Vec<Sheet> {
+        let left = self
+            .too_large
+            .iter()
+            .map(|value| ("too large", value))
+            .chain(self.failed.iter().map(|value| ("failed", value)))
+            .take(SHOWN)
+            .map(|(what, value)| {
+                vec![what.to_owned(), value.key.to_string(), value.mod_revision.to_string(), value.message.clone()]
+            })
+            .collect();
+        let stale = self.still_stale_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
+        vec![
+            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.groups) },
+            Sheet { title: "Not rewritten:", columns: vec!["WHY", "KEY", "REVISION", "MESSAGE"], rows: left },
+            Sheet { title: "Still stale:", columns: vec!["KEY"], rows: stale },
+            findings(&self.unreadable),
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let rate = if self.seconds > 0.0 { self.rewritten as f64 / self.seconds } else { 0.0 };
+        let mut lines = vec![format!(
+            "{} rewritten in {:.1} s ({rate:.0} a second), {} skipped because they were current already, {} deleted meanwhile",
+            values(self.rewritten),
+            self.seconds,
+            self.already_current,
+            self.gone
+        )];
+        if !self.too_large.is_empty() || !self.failed.is_empty() {
+            lines.push(format!("{} too large, {} failed", self.too_large.len(), self.failed.len()));
+        }
+        if self.verified {
+            lines.push(format!(
+                "read again: {} stale, {} unreadable or wrong",
+                self.still_stale,
+                self.unreadable.len()
+            ));
+        }
+        if !self.complete {
+            lines.push("interrupted: run it again to do what is left".to_owned());
+        }
+        if !self.keys_in_use.is_empty() {
+            lines.push(format!("keep: {}", self.keys_in_use.join(", ")));
+        }
+        if !self.keys_unused.is_empty() {
+            lines.push(format!("no live value needs: {}", self.keys_unused.join(", ")));
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        let unreadable = self.unreadable.iter().map(|row| row.value.key.to_string());
+        let left = self.too_large.iter().chain(&self.failed).map(|value| value.key.to_string());
+        unreadable.chain(left).collect()
+    }
+}
