@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::resource::{KeyLayout, Location, Selection};
 use crate::source::{Source as _, StoredValue};
-use crate::storage::{self, KeyRange, Ranges, Refusal, Rewrap, RewrapOptions, Sealed, Store};
+use crate::storage::{self, Ranges, Refusal, Rewrap, RewrapOptions, Sealed, Store};
 use crate::transformer::{DataContext, Header, HeaderVerdict, ProviderKind, ResourceTransformers};
 use crate::verify::{self, Judge};
 
@@ -125,8 +125,7 @@ pub async fn execute(
 
 fn ranges(store: &Store, selection: &Selection) -> Ranges {
     // The selection was resolved before anything was read.
-    let prefixes = selection.prefixes().unwrap_or_default();
-    Ranges::new(store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix)))
+    Ranges::of_prefixes(store, &selection.prefixes().unwrap_or_default())
 }
 
 /// Whether the header says that the value should be rewritten.
@@ -161,7 +160,8 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
             Outcome::Failed { not_rewritten: NotRewritten { key, mod_revision, message }, fatal: false }
         }
         Err(error) => {
-            let fatal = matches!(error, storage::Error::NoSpace | storage::Error::PermissionDenied) || error.is_transient();
+            let fatal =
+                matches!(error, storage::Error::NoSpace | storage::Error::PermissionDenied) || error.is_transient();
             let not_rewritten = NotRewritten { key, mod_revision, message: error.to_string() };
             Outcome::Failed { not_rewritten, fatal }
         }
@@ -281,8 +281,13 @@ impl Tally {
     fn groups(self) -> Vec<PlanGroup> {
         self.groups
             .into_iter()
-            .map(|((resource, namespace, from, to), (values, bytes))| {
-                PlanGroup { resource, namespace, from, to, values, bytes }
+            .map(|((resource, namespace, from, to), (values, bytes))| PlanGroup {
+                resource,
+                namespace,
+                from,
+                to,
+                values,
+                bytes,
             })
             .collect()
     }
@@ -313,10 +318,9 @@ async fn final_pass(
             }
         }
     };
-    let everything = Selection { layout: options.selection.layout.clone(), ..Selection::default() };
     let mut source = ranges(store, options.selection);
     source.count().await?;
-    let keys = async || Ok(ranges(store, &everything).keys_only());
+    let keys = async || Ok(Ranges::of_prefixes(store, &options.selection.layout.all()).keys_only());
     let verified = verify::verify(source, keys, &verify_options, progress, stop, &mut rows).await?;
     report.verified = verified.complete;
     report.unreadable = verified.findings;

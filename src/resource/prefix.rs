@@ -132,6 +132,15 @@ impl KeyLayout {
         Self { prefixes }
     }
 
+    /// What all keys below the prefixes begin with; a prefix within another is left out.
+    #[must_use]
+    pub fn all(&self) -> Vec<Vec<u8>> {
+        let mut all: Vec<_> = self.prefixes.iter().map(|prefix| prefix.text.clone().into_bytes()).collect();
+        all.sort();
+        all.dedup_by(|later, earlier| later.starts_with(earlier));
+        all
+    }
+
     /// The prefixes, longest first.
     #[must_use]
     pub fn prefixes(&self) -> &[EtcdPrefix] {

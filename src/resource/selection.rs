@@ -43,7 +43,7 @@ impl Selection {
             }
         }
         if self.resources.is_empty() {
-            wanted.extend(self.layout.prefixes().iter().map(|prefix| prefix.as_str().as_bytes().to_vec()));
+            wanted = self.layout.all();
         }
         if let Some(only) = &self.key_prefix {
             wanted = wanted
@@ -76,7 +76,8 @@ impl Selection {
     }
 
     fn wants_resource(&self, resource: ResourceRef<'_>) -> bool {
-        self.resources.is_empty() || self.resources.iter().any(|wanted| ResourceRef::from(wanted).storage_location() == resource)
+        self.resources.is_empty()
+            || self.resources.iter().any(|wanted| ResourceRef::from(wanted).storage_location() == resource)
     }
 }
 
@@ -106,10 +107,7 @@ mod tests {
     fn a_resource_is_its_directory_under_each_prefix_that_can_hold_it() {
         assert_eq!(prefixes(&of(&["secrets"], None)), ["/kubernetes.io/secrets/", "/registry/secrets/"]);
         assert_eq!(prefixes(&of(&["secrets"], Some("a"))), ["/kubernetes.io/secrets/a/", "/registry/secrets/a/"]);
-        assert_eq!(
-            prefixes(&of(&["events.events.k8s.io"], None)),
-            ["/kubernetes.io/events/", "/registry/events/"]
-        );
+        assert_eq!(prefixes(&of(&["events.events.k8s.io"], None)), ["/kubernetes.io/events/", "/registry/events/"]);
     }
 
     #[test]

@@ -143,8 +143,7 @@ impl Store {
     pub async fn status(&self) -> Result<ServerStatus, Error> {
         let mut client = self.live().await.client;
         let endpoint = self.shared.connector.current().map(ToString::to_string).unwrap_or_default();
-        let mut status =
-            ServerStatus { endpoint, version: String::new(), db_size: 0, cluster_id: 0, revision: 0 };
+        let mut status = ServerStatus { endpoint, version: String::new(), db_size: 0, cluster_id: 0, revision: 0 };
         match self.limited(client.status()).await {
             Ok(response) => {
                 response.version().clone_into(&mut status.version);

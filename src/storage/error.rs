@@ -86,7 +86,9 @@ impl Error {
         let says = |text: &str| message.contains(text);
         match status.code() {
             Code::OutOfRange if says("compacted") => Error::Compacted,
-            Code::OutOfRange | Code::ResourceExhausted if says("message length too large") || says("larger than max") => {
+            Code::OutOfRange | Code::ResourceExhausted
+                if says("message length too large") || says("larger than max") =>
+            {
                 Error::AnswerTooLarge
             }
             Code::ResourceExhausted if says("database space exceeded") => Error::NoSpace,
@@ -122,7 +124,11 @@ mod tests {
         };
         for (code, message, expected) in [
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "Compacted"),
-            (Code::OutOfRange, "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes", "AnswerTooLarge"),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+                "AnswerTooLarge",
+            ),
             (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "NoSpace"),
             (Code::ResourceExhausted, "etcdserver: too many requests", "Unavailable"),
             (Code::ResourceExhausted, "grpc: trying to send message larger than max", "AnswerTooLarge"),

@@ -75,6 +75,12 @@ impl Ranges {
         }
     }
 
+    /// Reads all keys that begin with one of the prefixes.
+    #[must_use]
+    pub fn of_prefixes(store: &Store, prefixes: &[Vec<u8>]) -> Self {
+        Self::new(store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix)))
+    }
+
     /// Leaves the values out.
     #[must_use]
     pub fn keys_only(mut self) -> Self {
@@ -186,12 +192,9 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_its_last_byte_is_one_more() {
-        for (prefix, end) in [
-            (&b"/registry/"[..], &b"/registry0"[..]),
-            (b"a\xff", b"b"),
-            (b"a\xff\xff", b"b"),
-            (b"\xff", b"\0"),
-        ] {
+        for (prefix, end) in
+            [(&b"/registry/"[..], &b"/registry0"[..]), (b"a\xff", b"b"), (b"a\xff\xff", b"b"), (b"\xff", b"\0")]
+        {
             assert_eq!(KeyRange::prefix(prefix), KeyRange { start: prefix.to_vec(), end: end.to_vec() });
         }
         let range = KeyRange::prefix(b"/registry/pods/a/");

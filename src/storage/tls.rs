@@ -27,7 +27,10 @@ impl TlsOptions {
     /// Whether an endpoint without a scheme means TLS.
     #[must_use]
     pub fn wants_tls(&self) -> bool {
-        self.ca_file.is_some() || self.cert_file.is_some() || self.key_file.is_some() || self.danger_accept_any_certificate
+        self.ca_file.is_some()
+            || self.cert_file.is_some()
+            || self.key_file.is_some()
+            || self.danger_accept_any_certificate
     }
 }
 

@@ -148,8 +148,7 @@ impl Transformer for AesGcm {
     fn transform_from_storage<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
         let (nonce, sealed) =
             data.split_first_chunk::<NONCE>().ok_or(Error::TooShort { required: NONCE, actual: data.len() })?;
-        self.open(*nonce, sealed, context.authenticated_data())
-            .map(|text| FromStorage::leaf(Plaintext::Opened(text)))
+        self.open(*nonce, sealed, context.authenticated_data()).map(|text| FromStorage::leaf(Plaintext::Opened(text)))
     }
 
     fn transform_to_storage(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {

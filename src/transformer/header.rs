@@ -126,7 +126,9 @@ impl<'a> Header<'a> {
     #[must_use]
     pub fn name(&self) -> Option<&'a [u8]> {
         match self {
-            Header::Local { key_name: name, .. } | Header::KmsV1 { name, .. } | Header::KmsV2 { name, .. } => Some(name),
+            Header::Local { key_name: name, .. } | Header::KmsV1 { name, .. } | Header::KmsV2 { name, .. } => {
+                Some(name)
+            }
             _ => None,
         }
     }
@@ -177,10 +179,7 @@ mod tests {
 
     #[test]
     fn a_local_header_is_provider_name_and_payload() {
-        assert_eq!(
-            local(b"k8s:enc:aescbc:v1:key1:\0\x01:"),
-            (ProviderKind::AesCbc, &b"key1"[..], &b"\0\x01:"[..])
-        );
+        assert_eq!(local(b"k8s:enc:aescbc:v1:key1:\0\x01:"), (ProviderKind::AesCbc, &b"key1"[..], &b"\0\x01:"[..]));
         assert_eq!(local(b"k8s:enc:secretbox:v1::"), (ProviderKind::Secretbox, &b""[..], &b""[..]));
     }
 

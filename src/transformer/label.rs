@@ -126,7 +126,10 @@ impl FromStr for KeyLabel {
         text.split_once('/')
             .filter(|(_, name)| !name.is_empty())
             .and_then(|(provider, name)| {
-                ProviderKind::ENCRYPTED.into_iter().find(|kind| kind.name() == provider).map(|kind| Self::new(kind, name))
+                ProviderKind::ENCRYPTED
+                    .into_iter()
+                    .find(|kind| kind.name() == provider)
+                    .map(|kind| Self::new(kind, name))
             })
             .ok_or_else(|| InvalidKeyLabel { text: text.to_owned() })
     }

@@ -32,7 +32,9 @@ pub use header::{ENCRYPTED_PREFIX, Header};
 pub use identity::Identity;
 pub use label::{KeyLabel, ProviderKind};
 pub use prefix::{NoMatch, PrefixTransformer, PrefixTransformers};
-pub use resources::{ConfiguredKey, HeaderVerdict, KeyId, OpenedBy, ProviderKeys, ResourceTransformer, ResourceTransformers};
+pub use resources::{
+    ConfiguredKey, HeaderVerdict, KeyId, OpenedBy, ProviderKeys, ResourceTransformer, ResourceTransformers,
+};
 pub use secretbox::Secretbox;
 
 use crate::secret::Plaintext;

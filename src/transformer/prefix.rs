@@ -137,9 +137,7 @@ mod tests {
     #[test]
     fn the_first_entry_writes() {
         let mut out = Vec::new();
-        list(&[("a:", 1), ("b:", 2)])
-            .transform_to_storage(b"x", DataContext::new(b"/k"), &mut out)
-            .unwrap();
+        list(&[("a:", 1), ("b:", 2)]).transform_to_storage(b"x", DataContext::new(b"/k"), &mut out).unwrap();
         assert_eq!(out, b"a:\x01x");
     }
 

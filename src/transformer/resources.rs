@@ -230,9 +230,7 @@ fn provider_transformer(
         ProviderConfiguration::Secretbox(secretbox) => {
             keyed(ProviderKind::Secretbox, &secretbox.keys, known, Secretbox::new)
         }
-        ProviderConfiguration::Identity(_) => {
-            Ok((Box::new(Identity), ProviderKeys::identity()))
-        }
+        ProviderConfiguration::Identity(_) => Ok((Box::new(Identity), ProviderKeys::identity())),
         ProviderConfiguration::Kms(kms) => {
             let provider = match kms.api_version {
                 KmsApiVersion::V1 => ProviderKind::KmsV1,

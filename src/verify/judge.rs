@@ -89,17 +89,21 @@ impl<'t> Judge<'t> {
     }
 
     fn judge_at(&self, value: &StoredValue, location: Location<'_>, resource: Option<ResourceRef<'_>>) -> Judged {
-        let list = resource.map(|resource| self.transformers.transformer_for_resource(resource.group, resource.resource));
+        let list =
+            resource.map(|resource| self.transformers.transformer_for_resource(resource.group, resource.resource));
         let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
-        let skipped = list.is_none()
-            && !matches!(location, Location::NonRest { .. })
-            && matches!(header, Header::Plaintext);
+        let skipped =
+            list.is_none() && !matches!(location, Location::NonRest { .. }) && matches!(header, Header::Plaintext);
         let verdict = match (list, resource) {
             (Some(list), Some(resource)) => self.judge_object(value, &location, resource, list, &header),
             _ => judge_outside(&location, &header),
         };
         Judged {
-            row: VerifyRow { value: ValueRow::of(value, &location, &header), class: verdict.class, message: verdict.message },
+            row: VerifyRow {
+                value: ValueRow::of(value, &location, &header),
+                class: verdict.class,
+                message: verdict.message,
+            },
             place: place_of(&location),
             opened_by: verdict.opened_by,
             needs: verdict.needs,
@@ -198,10 +202,7 @@ impl<'t> Judge<'t> {
             ),
             Header::NewerVersion { provider, version } => Verdict::unreadable(
                 Class::NewerFormat,
-                format!(
-                    "{provider}:{} is newer than this program: use a newer one",
-                    String::from_utf8_lossy(version)
-                ),
+                format!("{provider}:{} is newer than this program: use a newer one", String::from_utf8_lossy(version)),
             ),
             Header::Local { provider, key_name, payload } => {
                 let label = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
@@ -346,7 +347,10 @@ impl<'t> Judge<'t> {
                          key to the front"
                     )
                 } else {
-                    format!("names {stored}, and {} opens it: configure that key under the name {:?} too", key.label, stored.name)
+                    format!(
+                        "names {stored}, and {} opens it: configure that key under the name {:?} too",
+                        key.label, stored.name
+                    )
                 };
                 return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
             }
@@ -356,9 +360,8 @@ impl<'t> Judge<'t> {
 }
 
 fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {
-    let message = format!(
-        "{label}: {actual} bytes follow the prefix, at least {required} are needed. Restore it from a backup"
-    );
+    let message =
+        format!("{label}: {actual} bytes follow the prefix, at least {required} are needed. Restore it from a backup");
     Verdict::unreadable(Class::Truncated, message).needing(label.clone())
 }
 
@@ -368,11 +371,7 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
     }
     if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
         let text = value.iter().take(16).all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-        let begin = if text {
-            "text".to_owned()
-        } else {
-            hex::encode(value.get(..16).unwrap_or(value))
-        };
+        let begin = if text { "text".to_owned() } else { hex::encode(value.get(..16).unwrap_or(value)) };
         return Verdict::unreadable(
             Class::UnknownFormat,
             format!("neither ciphertext nor an object: it begins with {begin}. Restore it from a backup"),
@@ -380,7 +379,9 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
     }
     Verdict::unreadable(
         Class::PlaintextNotAllowed,
-        format!("stored in the clear, and {resource} have no identity provider: add identity last until it is rewritten"),
+        format!(
+            "stored in the clear, and {resource} have no identity provider: add identity last until it is rewritten"
+        ),
     )
     .needing(KeyLabel::identity())
 }
@@ -396,7 +397,8 @@ fn explain_kms(
     let configured = list.providers().iter().any(|keys| keys.labels().any(|known| known == label));
     let verdict = match envelope {
         _ if !configured => {
-            let message = format!("written by {label}, and {resource} have no such provider: add it to their providers");
+            let message =
+                format!("written by {label}, and {resource} have no such provider: add it to their providers");
             Verdict::unreadable(Class::NoProvider, message)
         }
         Some(envelope::Error::UnknownDekSourceType { value }) => Verdict::unreadable(
@@ -418,7 +420,9 @@ fn explain_kms(
 /// Values that no transformer stands in front of.
 fn judge_outside(location: &Location<'_>, header: &Header<'_>) -> Verdict {
     match (location, header) {
-        (_, Header::Plaintext) => Verdict { needs: Some(KeyLabel::identity()), ..Verdict::unreadable(Class::Current, "") },
+        (_, Header::Plaintext) => {
+            Verdict { needs: Some(KeyLabel::identity()), ..Verdict::unreadable(Class::Current, "") }
+        }
         (Location::NonRest { .. } | Location::NonObject(_), _) => Verdict::unreadable(
             Class::NoProvider,
             "kube-apiserver reads this key without a transformer, and cannot read it encrypted: delete it, it is written anew",
@@ -443,7 +447,8 @@ fn inspect(plaintext: &[u8], location: &Location<'_>) -> Result<(), (Class, Stri
     })?;
     let Location::Object { resource, namespace, name, .. } = location else { return Ok(()) };
     let mismatch = |found: String| Err((Class::IdentityMismatch, found));
-    let (own_namespace, own_name) = (identity.namespace.as_deref().unwrap_or(""), identity.name.as_deref().unwrap_or(""));
+    let (own_namespace, own_name) =
+        (identity.namespace.as_deref().unwrap_or(""), identity.name.as_deref().unwrap_or(""));
     if own_name.as_bytes() != *name || own_namespace.as_bytes() != namespace.unwrap_or_default() {
         let path = if own_namespace.is_empty() { own_name.to_owned() } else { format!("{own_namespace}/{own_name}") };
         return mismatch(format!("the object inside says that it is {} {path}", identity.kind));

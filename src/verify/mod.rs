@@ -227,7 +227,10 @@ impl<'a> Tally<'a> {
             );
         }
         if self.skipped > 0 {
-            report.notes.push(format!("{} keys are not those of known resources and hold no ciphertext: not judged", self.skipped));
+            report.notes.push(format!(
+                "{} keys are not those of known resources and hold no ciphertext: not judged",
+                self.skipped
+            ));
         }
         report
     }
@@ -266,7 +269,9 @@ fn removable(asked: &RemovableKey, report: &VerifyReport, needed_by_keys: Vec<Et
         (false, _, _) => Removable::No,
         (true, true, RemovableKey::Label(_)) => Removable::Yes,
         (true, true, RemovableKey::KmsKeyId(_)) => {
-            reasons.push("no live value needs it, but this version cannot ask the KMS whether it still writes by it".to_owned());
+            reasons.push(
+                "no live value needs it, but this version cannot ask the KMS whether it still writes by it".to_owned(),
+            );
             Removable::Unknown
         }
         (true, false, _) => {

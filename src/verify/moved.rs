@@ -55,7 +55,9 @@ impl Unplaced {
         (judged.row.class, judged.row.message) = match self.origin {
             Origin::Found(key) => (
                 Class::Moved,
-                format!("{label}: written for {key}, and copied here. It cannot be read under this key: write the object anew"),
+                format!(
+                    "{label}: written for {key}, and copied here. It cannot be read under this key: write the object anew"
+                ),
             ),
             _ if others > 0 => (
                 Class::Damaged,

@@ -11,7 +11,7 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
     }
     let hint = match failure {
         Failure::Config { invalid, .. }
-            if invalid.errors.iter().any(|error| matches!(error.problem, Problem::EmptyFile)) =>
+            if invalid.errors.iter().any(|error| matches!(error.problem, Problem::Empty)) =>
         {
             "the file that kube-apiserver uses is named by its flag --encryption-provider-config"
         }

@@ -189,18 +189,14 @@ mod tests {
             EncryptedObject::parse(&with_key_id(1025)),
             Err(Error::FieldTooLong { field: "keyID", actual: 1025, max: 1024 })
         );
-        let annotated = |n: usize| {
-            object(&[field(4, &[field(1, b"a.example.com"), field(2, &vec![0; n - 13])].concat())])
-        };
+        let annotated =
+            |n: usize| object(&[field(4, &[field(1, b"a.example.com"), field(2, &vec![0; n - 13])].concat())]);
         assert_eq!(EncryptedObject::parse(&annotated(32768)).unwrap().annotations.len(), 1);
         assert_eq!(
             EncryptedObject::parse(&annotated(32769)),
             Err(Error::FieldTooLong { field: "annotations", actual: 32769, max: 32768 })
         );
-        assert_eq!(
-            EncryptedObject::parse(&object(&[vec![0x28, 9]])),
-            Err(Error::UnknownDekSourceType { value: 9 })
-        );
+        assert_eq!(EncryptedObject::parse(&object(&[vec![0x28, 9]])), Err(Error::UnknownDekSourceType { value: 9 }));
         assert_eq!(EncryptedObject::parse(b""), Err(Error::EmptyField { field: "encryptedData" }));
     }
 
@@ -213,8 +209,19 @@ mod tests {
         }
         let too_long = format!("{long}a");
         let bad = [
-            "", ".", "com", "simple", "Dev.k8s.io", "*.x.com", "a_b.io", "http://x.y", "a..b", "-a.b", "a-.b",
-            &format!("{}.io", label(64)), &too_long,
+            "",
+            ".",
+            "com",
+            "simple",
+            "Dev.k8s.io",
+            "*.x.com",
+            "a_b.io",
+            "http://x.y",
+            "a..b",
+            "-a.b",
+            "a-.b",
+            &format!("{}.io", label(64)),
+            &too_long,
         ];
         for bad in bad {
             assert!(!is_fqdn(bad), "{bad}");

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atrest::config::{EncryptionConfiguration, Options};
 use atrest::resource::{GroupResource, KeyLayout, Selection};
 use atrest::secret::Password;
-use atrest::storage::{ConnectOptions, KeyRange, Ranges, Store, TlsOptions};
+use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
@@ -82,20 +82,15 @@ impl Context {
 
     /// The selected values, counted.
     async fn values(&self) -> Result<Ranges, Failure> {
-        let mut ranges = self.ranges(&self.selection)?;
+        let prefixes = self.selection.prefixes()?;
+        let mut ranges = Ranges::of_prefixes(&self.store, &prefixes);
         ranges.count().await?;
         Ok(ranges)
     }
 
     /// Every key of the layout, for the search for moved values.
-    fn all_keys(&self) -> Result<Ranges, Failure> {
-        let everything = Selection { layout: self.selection.layout.clone(), ..Selection::default() };
-        Ok(self.ranges(&everything)?.keys_only())
-    }
-
-    fn ranges(&self, selection: &Selection) -> Result<Ranges, Failure> {
-        let prefixes = selection.prefixes()?;
-        Ok(Ranges::new(&self.store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix))))
+    fn all_keys(&self) -> Ranges {
+        Ranges::of_prefixes(&self.store, &self.selection.layout.all()).keys_only()
     }
 }
 

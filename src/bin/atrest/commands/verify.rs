@@ -24,12 +24,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
         Output::Ndjson => lines.print(row),
         _ => {}
     };
-    let keys = async || {
-        let everything = atrest::resource::Selection { layout: context.selection.layout.clone(), ..Default::default() };
-        let prefixes = everything.prefixes().unwrap_or_default();
-        let ranges = prefixes.iter().map(|prefix| atrest::storage::KeyRange::prefix(prefix));
-        Ok(atrest::storage::Ranges::new(&context.store, ranges).keys_only())
-    };
+    let keys = async || Ok(context.all_keys());
     let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
     drop(out);
