@@ -336,24 +336,25 @@ impl<'t> Judge<'t> {
         let location = self.layout.locate(&value.key);
         let others = self.transformers.keys().filter(|(id, key)| key.label.provider == *provider && Some(*id) != tried);
         for (_, key) in others {
-            let opens = key
-                .open(payload, DataContext::new(&value.key))
-                .is_ok_and(|opened| inspect(&opened.data, &location).is_ok());
-            if opens {
-                let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
-                let message = if stored == key.label {
-                    format!(
-                        "names {stored}, and it is not the first configured key of that name that opens it: move that \
-                         key to the front"
-                    )
-                } else {
-                    format!(
-                        "names {stored}, and {} opens it: configure that key under the name {:?} too",
-                        key.label, stored.name
-                    )
-                };
-                return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
-            }
+            let Ok(opened) = key.open(payload, DataContext::new(&value.key)) else { continue };
+            let inside = match inspect(&opened.data, &location) {
+                Ok(()) => String::new(),
+                Err((Class::IdentityMismatch, found)) => format!(". Also, {found}: it may have been copied here"),
+                Err(_) => continue,
+            };
+            let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
+            let message = if stored == key.label {
+                format!(
+                    "names {stored}, and it is not the first configured key of that name that opens it: move that key to \
+                     the front{inside}"
+                )
+            } else {
+                format!(
+                    "names {stored}, and {} opens it: configure that key under the name {:?} too{inside}",
+                    key.label, stored.name
+                )
+            };
+            return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
         }
         None
     }

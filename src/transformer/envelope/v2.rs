@@ -130,12 +130,7 @@ mod tests {
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
-        let mut length = bytes.len();
-        while length >= 0x80 {
-            out.push((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        out.push(length as u8);
+        prost::encoding::encode_varint(bytes.len() as u64, &mut out);
         out.extend_from_slice(bytes);
         out
     }

@@ -1,3 +1,4 @@
+use atrest::report::ValueRow;
 use atrest::scan::{ExpectEncrypted, Options, scan};
 
 use super::{Context, Lines, exit_code, stdout, transformers};
@@ -26,9 +27,10 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     let values = context.values().await?;
     let (mut out, output) = (BufferedOutput::default(), args.output.output);
     let mut lines = Lines::new(&mut out, context.stop);
-    let mut rows = |row: &atrest::report::ValueRow| match output {
-        Output::Ndjson => lines.print(row),
-        _ => {}
+    let mut rows = |row: &ValueRow| {
+        if output == Output::Ndjson {
+            lines.print(row);
+        }
     };
     let report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;

@@ -20,9 +20,10 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let values = context.values().await?;
     let (mut out, output) = (BufferedOutput::default(), args.output.output);
     let mut lines = Lines::new(&mut out, context.stop);
-    let mut rows = |row: &VerifyRow| match output {
-        Output::Ndjson => lines.print(row),
-        _ => {}
+    let mut rows = |row: &VerifyRow| {
+        if output == Output::Ndjson {
+            lines.print(row);
+        }
     };
     let keys = async || Ok(context.all_keys());
     let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;

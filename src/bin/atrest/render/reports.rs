@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use atrest::report::{
-    Class, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanReport, VerifyGroup, VerifyReport, VerifyRow,
+    Class, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanGroup, ScanReport, VerifyGroup, VerifyReport, VerifyRow,
 };
 
 use super::{Printable, Sheet};
@@ -26,13 +26,14 @@ fn short_hash(hash: &str) -> String {
     or_dash(hash.get(..19).unwrap_or(hash))
 }
 
+/// A column of the census.
+type Column = fn(&ScanGroup) -> &Option<String>;
+
 impl Printable for ScanReport {
     fn sheets(&self, wide: bool) -> Vec<Sheet> {
-        let has = |column: fn(&atrest::report::ScanGroup) -> &Option<String>| {
-            self.groups.iter().any(|group| column(group).is_some())
-        };
+        let has = |column: Column| self.groups.iter().any(|group| column(group).is_some());
         let mut columns = Vec::new();
-        let dimensions: [(&str, fn(&atrest::report::ScanGroup) -> &Option<String>); 5] = [
+        let dimensions: [(&str, Column); 5] = [
             ("RESOURCE", |group| &group.resource),
             ("NAMESPACE", |group| &group.namespace),
             ("PROVIDER", |group| &group.provider),
