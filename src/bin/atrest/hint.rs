@@ -82,9 +82,14 @@ fn connect_hint(failure: &ConnectFailure) -> String {
         ConnectFailure::ClientCertificateRejected => {
             "--cert must be valid, and signed by the authority that etcd's --trusted-ca-file names"
         }
+        ConnectFailure::AuthorityAsServer => {
+            "start etcd with a certificate that has no basicConstraints CA:TRUE; --cacert is not the cause"
+        }
+        ConnectFailure::HandshakeRefused => "the server may want a client certificate: give --cert and --key",
         ConnectFailure::NotTls => "use http:// in --endpoints, and leave --cacert, --cert and --key out",
         ConnectFailure::SpeaksTls => "use https:// in --endpoints, with --cacert, --cert and --key",
         ConnectFailure::NotEtcd(_) => "check the port in --endpoints: etcd's clients use 2379",
+        ConnectFailure::NotReady(_) => "check the cluster with `etcdctl endpoint status`",
         ConnectFailure::Closed => "check --endpoints: is it etcd's client port, and is TLS (https://) wanted?",
         ConnectFailure::Certificate(_) | ConnectFailure::Tls(_) => "check --cacert and the certificate of etcd",
         _ => "check --endpoints",
