@@ -97,7 +97,7 @@ impl Connector {
             }
             None => stream,
         };
-        Ok(Connection { stream, connector: self.clone(), was_read: false })
+        Ok(Connection { stream, connector: self.clone(), was_read: false, broken: None })
     }
 
     /// Whether a server that ended the handshake of TLS takes HTTP/2 without it.
@@ -125,6 +125,8 @@ pub(super) struct Connection {
     stream: Box<dyn Stream>,
     connector: Connector,
     was_read: bool,
+    /// What ended writing, while the rest is read.
+    broken: Option<io::Error>,
 }
 
 /// The type of a TLS record that carries an alert (RFC 8446, section 5.1), and the major version behind it.
@@ -150,13 +152,29 @@ impl Connection {
     }
 
     /// Reads what a server said before it hung up: who finds that he cannot write does not read any more.
-    fn heed<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if let Poll::Ready(Err(error)) = &written {
-            self.connector.record(ConnectFailure::from_io(error, self.connector.0.timeout));
-            let mut rest = [0; 512];
-            _ = Pin::new(self).poll_read(cx, &mut ReadBuf::new(&mut rest));
+    fn write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.broken.is_none() {
+            match write(Pin::new(&mut *self.stream), cx) {
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+                written => return written,
+            }
         }
-        written
+        let mut rest = [0; 512];
+        loop {
+            let mut rest = ReadBuf::new(&mut rest);
+            match Pin::new(&mut *self).poll_read(cx, &mut rest) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !rest.filled().is_empty() => {}
+                Poll::Ready(_) => break,
+            }
+        }
+        let error = self.broken.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+        self.connector.record(ConnectFailure::from_io(&error, self.connector.0.timeout));
+        Poll::Ready(Err(error))
     }
 }
 
@@ -183,15 +201,11 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut *this.stream).poll_write(cx, buf);
-        this.heed(cx, polled)
+        self.get_mut().write(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut *this.stream).poll_flush(cx);
-        this.heed(cx, polled)
+        self.get_mut().write(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -203,9 +217,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut *this.stream).poll_write_vectored(cx, bufs);
-        this.heed(cx, polled)
+        self.get_mut().write(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {

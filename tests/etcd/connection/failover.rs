@@ -12,6 +12,11 @@ use crate::support::{Etcd, Version};
 
 const COUNT: usize = 2000;
 
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime can be made").block_on(future)
+}
+
 /// Stores objects of 1 KiB.
 fn fill(etcd: &Etcd) {
     let client = etcd.client();
@@ -20,10 +25,10 @@ fn fill(etcd: &Etcd) {
         let numbers: Vec<usize> = (0..COUNT).collect();
         for numbers in numbers.chunks(100) {
             let puts: Vec<_> = numbers.iter().map(|number| put(*number)).collect();
-            client.txn(Txn::new().and_then(puts)).await.unwrap();
+            client.txn(Txn::new().and_then(puts)).await.expect("etcd takes the values");
         }
     };
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(store);
+    block_on(store);
 }
 
 fn put(number: usize) -> TxnOp {
@@ -42,8 +47,8 @@ fn configuration(dir: &tempfile::TempDir) -> PathBuf {
     let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
                 - resources: [secrets]\n  providers:\n  - secretbox:\n      keys:\n      - name: key1\n        \
                 secret: QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\n  - identity: {}\n";
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&path, text).expect("the file can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");
     path
 }
 
@@ -192,7 +197,7 @@ fn a_change_of_users_is_survived() {
         let slow = interrupted(&etcd, move || {
             let client = client.clone();
             let add = async { client.connect().await.user_add("other", "x", None).await };
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(add).unwrap();
+            block_on(add).unwrap();
         });
         counts_all(&Scan::of(&slow.endpoint()).flag("--user", "root:correct horse").works());
     }

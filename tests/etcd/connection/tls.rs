@@ -21,13 +21,14 @@ fn error(endpoint: &str, why: &str) -> String {
 
 /// An authority, or a server that signed itself.
 fn self_signed(dir: &std::path::Path, name: &str, is_ca: IsCa) -> CertificateFiles {
-    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("it is an IP address");
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.is_ca = is_ca;
-    let key = KeyPair::generate().unwrap();
+    let key = KeyPair::generate().expect("a key can be made");
     let files = CertificateFiles { cert: dir.join(format!("{name}.crt")), key: dir.join(format!("{name}.key")) };
-    std::fs::write(&files.cert, params.self_signed(&key).unwrap().pem()).unwrap();
-    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    let certificate = params.self_signed(&key).expect("the certificate can be made");
+    std::fs::write(&files.cert, certificate.pem()).expect("the certificate can be written");
+    std::fs::write(&files.key, key.serialize_pem()).expect("the key can be written");
     files
 }
 

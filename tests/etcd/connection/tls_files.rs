@@ -16,7 +16,7 @@ fn scan() -> Scan {
 
 fn file(dir: &Path, name: &str, content: &str) -> PathBuf {
     let path = dir.join(name);
-    std::fs::write(&path, content).unwrap();
+    std::fs::write(&path, content).expect("the file can be written");
     path
 }
 
