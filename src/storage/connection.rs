@@ -197,15 +197,17 @@ impl Store {
         let mut backoff = Backoff::new();
         loop {
             let Live { mut kv, generation, .. } = self.live().await;
-            match self.limited(kv.get(key, Some(options.clone()))).await {
-                Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, "reading again");
-                    if !backoff.wait().await {
-                        return Err(error);
-                    }
-                    self.reconnect(generation).await;
-                }
+            let error = match self.limited(kv.get(key, Some(options.clone()))).await {
+                Err(error) if error.is_transient() => error,
                 result => return result,
+            };
+            tracing::debug!(%error, "reading again");
+            let waited = backoff.wait().await;
+            match self.redial(generation).await {
+                // It knows better what is wrong.
+                Err(refused) if !waited || !refused.is_transient() => return Err(refused),
+                _ if !waited => return Err(error),
+                _ => {}
             }
         }
     }
@@ -222,21 +224,24 @@ impl Store {
     /// Replaces a channel that failed, beginning with the next endpoint: a member that answers may still be cut off from the
     /// others.
     pub(super) async fn reconnect(&self, failed: u64) {
+        if let Err(error) = self.redial(failed).await {
+            tracing::debug!(%error, "no endpoint answers");
+        }
+    }
+
+    async fn redial(&self, failed: u64) -> Result<(), Error> {
         let mut live = self.shared.live.write().await;
-        if live.generation != failed {
-            return;
+        if live.generation == failed {
+            let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
+            *live = Live::new(self.shared.dialer.dial(next).await?, failed + 1);
         }
-        let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
-        match self.shared.dialer.dial(next).await {
-            Ok(dialed) => *live = Live::new(dialed, failed + 1),
-            Err(error) => tracing::debug!(%error, "no endpoint answers"),
-        }
+        Ok(())
     }
 
     async fn limited<T>(&self, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, Error> {
         let patience = self.shared.dialer.options().command_timeout;
         match tokio::time::timeout(patience, call).await {
-            Ok(result) => result.map_err(Error::from_client),
+            Ok(result) => result.map_err(|error| self.shared.dialer.error(error)),
             Err(_) => Err(Error::Unavailable { message: format!("no answer within {patience:?}") }),
         }
     }

@@ -107,18 +107,23 @@ impl Dialer {
             client_options = client_options.with_user(user, password.expose());
         }
         let client = Client::from_channel(etcd_client::Channel::Tonic(channel), Some(client_options)).await;
-        let client = client.map_err(|error| match (Error::from_client(error), &self.options.user) {
-            (Error::WrongPassword { .. }, Some((user, _))) => Error::WrongPassword { user: user.clone() },
-            (error, _) => error,
-        })?;
+        let client = client.map_err(|error| self.error(error))?;
         // Nothing is known of a connection before it has answered: a refused client certificate shows only now. Whether this
         // key may be read does not matter.
         match kv_client(&client).get("compact_rev_key", Some(GetOptions::new().with_keys_only())).await {
             Ok(_) => Ok(client),
-            Err(error) => match Error::from_client(error) {
+            Err(error) => match self.error(error) {
                 Error::PermissionDenied => Ok(client),
                 error => Err(error),
             },
+        }
+    }
+
+    /// What etcd's refusal means to the user who is given.
+    pub(super) fn error(&self, error: etcd_client::Error) -> Error {
+        match (Error::from_client(error), &self.options.user) {
+            (Error::WrongPassword { .. }, Some((user, _))) => Error::WrongPassword { user: user.clone() },
+            (error, _) => error,
         }
     }
 

@@ -30,8 +30,12 @@ fn storage_hints(error: &Error) -> Vec<String> {
     let hint = match error {
         Error::NoEndpoint => "name the members of etcd with --endpoints or ETCDCTL_ENDPOINTS",
         Error::Unreachable { endpoints } => {
-            let mut hints: Vec<_> = endpoints.iter().map(|endpoint| connect_hint(&endpoint.failure)).collect();
-            hints.dedup();
+            let mut hints = Vec::new();
+            for hint in endpoints.iter().map(|endpoint| connect_hint(&endpoint.failure)) {
+                if !hints.contains(&hint) {
+                    hints.push(hint);
+                }
+            }
             return hints;
         }
         Error::Tls(error) => match error.failure {

@@ -148,7 +148,9 @@ fn a_password_is_never_shown() {
         assert_eq!(outcome.code, Some(if password == PASSWORD { 0 } else { 3 }));
         assert!(!outcome.stderr.contains("battery") && !outcome.stdout.contains("battery"), "{}", outcome.stderr);
     }
-    for args in [&["--user", "root:hunter2", "--dial-timeout", "x"][..], &["--password", "hunter2"]] {
+    for args in
+        [&["--user", "root:hunter2", "--dial-timeout", "x"][..], &["--password", "hunter2", "--dial-timeout", "x"]]
+    {
         let outcome = outcome(atrest().arg("scan").args(args));
         assert_eq!(outcome.code, Some(2));
         assert!(!outcome.stderr.contains("hunter2"), "{}", outcome.stderr);

@@ -177,6 +177,21 @@ fn a_forgotten_user_authenticates_again() {
     }
 }
 
+#[test]
+fn a_password_that_was_changed_meanwhile_is_refused() {
+    let etcd = Etcd::builder(Version::V3_5).auth_enabled("correct horse").arg("--auth-token-ttl=1").start();
+    fill(&etcd);
+    let client = etcd.client();
+    let slow = interrupted(&etcd, move || {
+        block_on(async { client.connect().await.user_change_password("root", "other").await }).unwrap();
+        std::thread::sleep(Duration::from_secs(4));
+    });
+    let outcome = Scan::of(&slow.endpoint()).flag("--user", "root:correct horse").run();
+    let error = "atrest: error: etcd does not accept the user \"root\" with this password\n\
+                 atrest: hint: check --user, and --password or ETCDCTL_PASSWORD\n";
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(3), error));
+}
+
 /// A JSON web token is of one revision of the users and roles.
 #[test]
 fn a_change_of_users_is_survived() {

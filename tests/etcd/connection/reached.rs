@@ -133,6 +133,23 @@ fn by_variables_alone() {
         .works();
 }
 
+#[test]
+fn by_flags_where_variables_are_empty() {
+    let etcd = Etcd::start(Version::V3_5);
+    let empty = [
+        "ETCDCTL_CACERT",
+        "ETCDCTL_CERT",
+        "ETCDCTL_KEY",
+        "ETCDCTL_TLS_SERVER_NAME",
+        "ETCDCTL_USER",
+        "ETCDCTL_PASSWORD",
+    ];
+    let scan = empty.into_iter().fold(Scan::of(&etcd.endpoint()), |scan, name| scan.variable(name, ""));
+    scan.works();
+    // A password is nothing without a user.
+    Scan::of(&etcd.endpoint()).variable("ETCDCTL_PASSWORD", "hunter2").works();
+}
+
 /// etcdctl ends when it finds both (etcd-io/etcd#14640), which breaks what worked until somebody exported a variable.
 #[test]
 fn by_a_flag_where_the_variable_is_wrong() {

@@ -1,5 +1,6 @@
 //! Certificates that are not accepted, on either side.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -20,13 +21,22 @@ fn error(endpoint: &str, why: &str) -> String {
 }
 
 /// An authority, or a server that signed itself.
-fn self_signed(dir: &std::path::Path, name: &str, is_ca: IsCa) -> CertificateFiles {
+fn self_signed(dir: &Path, name: &str, is_ca: IsCa) -> CertificateFiles {
+    let key = KeyPair::generate().expect("a key can be made");
+    self_signed_with(dir, name, &key, |params| params.is_ca = is_ca)
+}
+
+fn self_signed_with(
+    dir: &Path,
+    name: &str,
+    key: &KeyPair,
+    change: impl FnOnce(&mut CertificateParams),
+) -> CertificateFiles {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("it is an IP address");
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    params.is_ca = is_ca;
-    let key = KeyPair::generate().expect("a key can be made");
+    change(&mut params);
     let files = CertificateFiles { cert: dir.join(format!("{name}.crt")), key: dir.join(format!("{name}.key")) };
-    let certificate = params.self_signed(&key).expect("the certificate can be made");
+    let certificate = params.self_signed(key).expect("the certificate can be made");
     std::fs::write(&files.cert, certificate.pem()).expect("the certificate can be written");
     std::fs::write(&files.key, key.serialize_pem()).expect("the key can be written");
     files
@@ -123,6 +133,35 @@ fn the_certificate_has_expired() {
         let etcd = Etcd::builder(version).tls(&pki, server).start();
         let why = "the server's certificate has expired";
         Scan::of(&etcd.endpoint()).ca(pki.ca()).fails(3, &[&error(&etcd.endpoint(), why), CLOCK]);
+    }
+}
+
+#[test]
+fn the_certificate_is_not_valid_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = self_signed_with(dir.path(), "server", &KeyPair::generate().unwrap(), |params| {
+        params.not_before = rcgen::date_time_ymd(2200, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2300, 1, 1);
+    });
+    let etcd = Etcd::builder(Version::V3_5).tls(&Pki::new(), server.clone()).start();
+    let why = "the server's certificate is not valid yet";
+    Scan::of(&etcd.endpoint()).ca(&server.cert).fails(3, &[&error(&etcd.endpoint(), why), CLOCK]);
+}
+
+/// A client for etcd said no more than `transport error` of such authorities (tzfun/etcd-workbench#108).
+#[test]
+fn authorities_have_keys_of_every_algorithm() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = [
+        KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap(),
+        KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512).unwrap(),
+        KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA256).unwrap(),
+        KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA512, rcgen::RsaKeySize::_4096).unwrap(),
+    ];
+    for (number, key) in keys.iter().enumerate() {
+        let server = self_signed_with(dir.path(), &number.to_string(), key, |_| {});
+        let etcd = Etcd::builder(Version::V3_5).tls(&Pki::new(), server.clone()).start();
+        Scan::of(&etcd.endpoint()).ca(&server.cert).works();
     }
 }
 
