@@ -107,8 +107,34 @@ fn outcome(command: &mut Command) -> Outcome {
     Outcome { code: output.status.code(), stdout, stderr, took: begin.elapsed() }
 }
 
-/// A port where nobody listens.
-fn dead_port() -> u16 {
+/// An address where nobody listens, and nobody can while this is held.
+struct Dead(tokio::net::TcpSocket);
+
+impl Dead {
+    fn new() -> Self {
+        Self::at("127.0.0.1:0")
+    }
+
+    fn at(address: &str) -> Self {
+        let address: std::net::SocketAddr = address.parse().expect("it is an address");
+        let socket = match address.is_ipv4() {
+            true => tokio::net::TcpSocket::new_v4(),
+            false => tokio::net::TcpSocket::new_v6(),
+        };
+        let socket = socket.expect("a socket can be made");
+        socket.bind(address).expect("the loopback interface has a free port");
+        Self(socket)
+    }
+}
+
+impl std::fmt::Display for Dead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.local_addr().expect("it is bound"))
+    }
+}
+
+/// A port that nobody listens on yet.
+fn free_port() -> u16 {
     listener().local_addr().expect("it is bound").port()
 }
 

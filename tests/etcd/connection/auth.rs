@@ -76,8 +76,8 @@ fn the_password_or_the_user_is_wrong() {
             Scan::of(&etcd.endpoint()).flag("--user", format!("{user}:wrong")).fails(3, &[&error, CHECK]);
         }
         // Also where the first endpoint says nothing at all.
-        let dead = super::dead_port();
-        Scan::of(&format!("127.0.0.1:{dead},{}", etcd.endpoint()))
+        let dead = super::Dead::new();
+        Scan::of(&format!("{dead},{}", etcd.endpoint()))
             .flag("--user", "root:wrong")
             .fails(3, &["error: etcd does not accept the user \"root\" with this password", CHECK]);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{Txn, TxnOp};
 
 use super::forwarder::Forwarder;
-use super::{DIAL_TIMEOUT, Scan, atrest, dead_port, listener, outcome};
+use super::{DIAL_TIMEOUT, Dead, Scan, atrest, listener, outcome};
 use crate::support::{Etcd, Version};
 
 const COUNT: usize = 2000;
@@ -59,7 +59,8 @@ fn counts_all(stdout: &str) {
 #[test]
 fn a_dead_endpoint_costs_no_time() {
     let etcd = Etcd::start(Version::V3_5);
-    for dead in [format!("127.0.0.1:{}", dead_port()), "unix:///nowhere.sock".to_owned()] {
+    let dead = Dead::new();
+    for dead in [dead.to_string(), "unix:///nowhere.sock".to_owned()] {
         let outcome = Scan::of(&format!("{dead},{}", etcd.endpoint())).flag("--output", "json").run();
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
         assert!(outcome.stdout.contains(&etcd.endpoint()), "{}", outcome.stdout);

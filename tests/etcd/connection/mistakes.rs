@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
-use super::{Scan, dead_port, listener, serve};
+use super::{Dead, Scan, free_port, listener, serve};
 use crate::support::{Etcd, Pki, Version};
 
 const WHERE: &str = "hint: is etcd running there? Check the host and port in --endpoints";
@@ -13,9 +13,11 @@ const SOCKET: &str = "hint: check the path of the socket in --endpoints";
 
 #[test]
 fn nobody_listens() {
-    let endpoint = format!("http://127.0.0.1:{}", dead_port());
+    let dead = Dead::new();
+    let endpoint = format!("http://{dead}");
     Scan::of(&endpoint).fails(3, &[&format!("error: cannot connect to etcd at {endpoint}: connection refused"), WHERE]);
-    let endpoint = format!("https://[::1]:{}", dead_port());
+    let dead = Dead::at("[::1]:0");
+    let endpoint = format!("https://{dead}");
     Scan::of(&endpoint)
         .ca(Pki::new().ca())
         .fails(3, &[&format!("error: cannot connect to etcd at {endpoint}: connection refused"), WHERE]);
@@ -23,7 +25,7 @@ fn nobody_listens() {
 
 #[test]
 fn nobody_listens_at_any_of_them() {
-    let [a, b, c] = [(); 3].map(|()| format!("127.0.0.1:{}", dead_port()));
+    let [a, b, c] = [(); 3].map(|()| Dead::new());
     let error = format!(
         "error: cannot connect to etcd\n  {a}: connection refused\n  {b}: connection refused\n  {c}: connection refused"
     );
@@ -33,7 +35,7 @@ fn nobody_listens_at_any_of_them() {
 #[test]
 fn each_endpoint_has_a_mistake_of_its_own() {
     let silent = listener();
-    let [a, c] = [(); 2].map(|()| format!("127.0.0.1:{}", dead_port()));
+    let [a, c] = [(); 2].map(|()| Dead::new());
     let b = silent.local_addr().unwrap();
     let error = format!(
         "error: cannot connect to etcd\n  {a}: connection refused\n  {b}: no answer within 3s\n  {c}: connection refused"
@@ -130,7 +132,7 @@ fn another_kind_of_server_answers() {
 #[test]
 fn it_is_etcd_s_port_for_metrics() {
     for version in Version::ALL {
-        let port = dead_port();
+        let port = free_port();
         let _etcd = Etcd::builder(version).arg(format!("--listen-metrics-urls=http://127.0.0.1:{port}")).start();
         let outcome = Scan::of(&format!("127.0.0.1:{port}")).run();
         let error =
@@ -145,7 +147,7 @@ fn it_is_etcd_s_port_for_metrics() {
 #[test]
 fn it_is_etcd_s_port_for_other_members() {
     for version in Version::ALL {
-        let port = dead_port();
+        let port = free_port();
         let _etcd = Etcd::builder(version).arg(format!("--listen-peer-urls=http://127.0.0.1:{port}")).start();
         Scan::of(&format!("127.0.0.1:{port}")).works();
     }

@@ -87,7 +87,7 @@ fn with_certificate_and_key_in_one_file() {
 #[test]
 fn with_the_certificate_that_etcd_made_for_itself() {
     for version in Version::ALL {
-        let port = super::dead_port();
+        let port = super::free_port();
         let url = format!("https://127.0.0.1:{port}");
         // In place of the endpoint and of the back door.
         let etcd = Etcd::builder(version).arg("--auto-tls").arg(format!("--listen-client-urls={url}")).start();

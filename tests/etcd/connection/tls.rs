@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
-use super::{Scan, dead_port};
+use super::{Scan, free_port};
 use crate::support::{CertificateFiles, Etcd, Pki, Request, Version};
 
 const CA: &str = "hint: give the authority that signed it with --cacert (of kubeadm: /etc/kubernetes/pki/etcd/ca.crt)";
@@ -250,7 +250,7 @@ impl Drop for OpensslServer {
 }
 
 fn openssl_server(pki: &Pki, pair: &CertificateFiles, options: &[&str]) -> OpensslServer {
-    let port = dead_port();
+    let port = free_port();
     let mut openssl = Command::new("openssl");
     openssl.args(["s_server", "-quiet", "-accept", &format!("127.0.0.1:{port}")]);
     openssl.arg("-cert").arg(&pair.cert).arg("-key").arg(&pair.key).arg("-CAfile").arg(pki.ca()).args(options);
