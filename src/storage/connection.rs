@@ -272,3 +272,21 @@ pub(super) fn stored_value(kv: KeyValue) -> StoredValue {
     let (key, value) = kv.into_key_value();
     StoredValue { key, value, create_revision, mod_revision, version, lease }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_options_prints_no_password() {
+        let options = ConnectOptions {
+            endpoints: vec!["127.0.0.1:2379".parse().unwrap()],
+            tls: TlsOptions::default(),
+            user: Some(("root".to_owned(), Password::new("hunter2".to_owned()))),
+            dial_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(30),
+        };
+        let text = format!("{options:?}");
+        assert!(text.contains("root") && !text.contains("hunter2"), "{text}");
+    }
+}

@@ -155,6 +155,15 @@ fn a_rekey_goes_on_by_another_endpoint() {
     }
 }
 
+#[test]
+fn a_scan_leaves_an_endpoint_that_answers_no_more() {
+    let etcd = Etcd::start(Version::V3_5);
+    fill(&etcd);
+    let stuck = interrupted(&etcd, || std::thread::sleep(Duration::from_secs(3600)));
+    let endpoints = format!("{},{}", stuck.endpoint(), etcd.endpoint());
+    counts_all(&Scan::of(&endpoints).flag("--command-timeout", "2s").works());
+}
+
 /// A forwarder that acts once, in the middle of a scan.
 fn interrupted(etcd: &Etcd, act: impl Fn() + Send + Sync + 'static) -> Forwarder {
     let done = AtomicBool::new(false);
