@@ -202,7 +202,7 @@ impl<'t> Judge<'t> {
             ),
             Header::NewerVersion { provider, version } => Verdict::unreadable(
                 Class::NewerFormat,
-                format!("{provider}:{} is newer than this program: use a newer one", String::from_utf8_lossy(version)),
+                format!("{provider}:{} is newer than this program: use a newer one", version.escape_ascii()),
             ),
             Header::Local { provider, key_name, payload } => {
                 let label = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));

@@ -276,4 +276,10 @@ fn a_newer_or_foreign_format_is_told_apart() {
     assert_eq!(class(&[&file], DEMO, b"k8s:enc:aescbc:v2:key1:x").0, "newer-format");
     assert_eq!(class(&[&file], DEMO, b"k8s:enc:rot13:v1:key1:x").0, "unknown-format");
     assert_eq!(class(&[&file], DEMO, b"k8s:enc:aescbc:v1:ke").0, "truncated");
+    // What stands there instead is repeated neither to its end nor as a command to the terminal.
+    for data in [[b"k8s:enc:\x1b[2J", &[b'x'; 100_000][..], b":v1:k:"].concat(), b"k8s:enc:aescbc:\x1b[2J:k:".to_vec()]
+    {
+        let (_, message) = class(&[&file], DEMO, &data);
+        assert!(message.len() < 300 && !message.contains('\x1b'), "{message}");
+    }
 }
