@@ -202,7 +202,7 @@ impl<'t> Judge<'t> {
             ),
             Header::NewerVersion { provider, version } => Verdict::unreadable(
                 Class::NewerFormat,
-                format!("{provider}:{} is newer than this program: use a newer one", String::from_utf8_lossy(version)),
+                format!("{provider}:{} is newer than this program: use a newer one", version.escape_ascii()),
             ),
             Header::Local { provider, key_name, payload } => {
                 let label = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
@@ -371,12 +371,9 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
         return Verdict::unreadable(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
     }
     if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
-        let text = value.iter().take(16).all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-        let begin = if text { "text".to_owned() } else { hex::encode(value.get(..16).unwrap_or(value)) };
-        return Verdict::unreadable(
-            Class::UnknownFormat,
-            format!("neither ciphertext nor an object: it begins with {begin}. Restore it from a backup"),
-        );
+        // None of its bytes are repeated: stored in the clear, they may be a secret.
+        let message = format!("{} bytes, neither ciphertext nor an object. Restore it from a backup", value.len());
+        return Verdict::unreadable(Class::UnknownFormat, message);
     }
     Verdict::unreadable(
         Class::PlaintextNotAllowed,

@@ -147,12 +147,10 @@ pub(crate) enum Output {
     Name,
 }
 
+// In the commands the groups with a heading come last: a heading holds for all that follows.
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScanArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Break the census down by these: resource, namespace, provider, key, key-id
     #[arg(long, value_delimiter = ',', default_value = "resource,provider,key,key-id", value_name = "COLUMNS")]
     pub(crate) by: Vec<Dimension>,
@@ -164,6 +162,10 @@ pub(crate) struct ScanArgs {
     pub(crate) encryption_provider_config: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -174,12 +176,6 @@ pub(crate) enum ScanExpectation {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Stale values are findings too
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) expect: Option<VerifyExpectation>,
@@ -188,6 +184,12 @@ pub(crate) struct VerifyArgs {
     pub(crate) removable: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -198,12 +200,6 @@ pub(crate) enum VerifyExpectation {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RekeyArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Write. Without it only the plan is shown. kube-apiserver's audit log does not see these writes
     #[arg(long)]
     pub(crate) yes: bool,
@@ -224,12 +220,16 @@ pub(crate) struct RekeyArgs {
     pub(crate) max_request_bytes: usize,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CryptArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
     /// Resource whose providers are used
     #[arg(long, required_unless_present = "jsonl", value_name = "RESOURCE")]
     pub(crate) resource: Option<String>,
@@ -239,6 +239,8 @@ pub(crate) struct CryptArgs {
     /// Lines of JSON with `resource`, `key` or `key_b64`, and `data` in base64; each is answered with `out`, or `error`
     #[arg(long, conflicts_with_all = ["resource", "key"])]
     pub(crate) jsonl: bool,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]

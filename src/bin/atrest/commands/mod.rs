@@ -25,9 +25,9 @@ use crate::progress::Display;
 /// Does what was asked, and gives the exit code.
 pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
-        Command::Config(ConfigCommand::Check(check)) => config::check(check),
-        Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt),
-        Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt),
+        Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
+        Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt, args.quiet),
+        Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt, args.quiet),
         Command::Scan(scan) => block_on(scan::run(scan, args.quiet)),
         Command::Verify(verify) => block_on(verify::run(verify, args.quiet)),
         Command::Rekey(rekey) => block_on(rekey::run(rekey, args.quiet)),
