@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use atrest::config::{Options, load};
-use atrest::secret::{Key, Password, Opened, Plaintext};
+use atrest::secret::{Key, Opened, Password, Plaintext};
 use atrest::source::{Page, StoredValue};
 use atrest::transformer::{
     AesCbc, AesGcm, DataContext, Engine, NoMatch, PrefixTransformer, PrefixTransformers, ProviderKind, Secretbox,
