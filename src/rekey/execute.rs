@@ -60,7 +60,8 @@ const MAX_STALE_KEYS: usize = 100;
 ///
 /// # Errors
 ///
-/// When etcd cannot be read, when the configuration cannot write, and when the journal cannot be written.
+/// When etcd cannot be read before anything is written, and when the configuration cannot write. What happens later, like a
+/// journal that fails, ends the run and is in the report.
 pub async fn execute(
     store: &Store,
     transformers: &Arc<ResourceTransformers>,
@@ -70,8 +71,6 @@ pub async fn execute(
     stop: &AtomicBool,
 ) -> Result<RekeyReport, Error> {
     check_write_keys(options)?;
-    let mut report = RekeyReport::new(options.source.clone());
-    let mut tally = Tally::default();
     let shared = Arc::new(Shared {
         store: store.clone(),
         transformers: Arc::clone(transformers),
@@ -83,37 +82,56 @@ pub async fn execute(
     progress.begin("rewriting", source.expected());
     let begun = Instant::now();
     let mut pace = Pace::new(execution.rate);
-    let mut writes = JoinSet::new();
-    let mut halted = false;
-    'pages: while !stop.load(Ordering::Relaxed) && !halted {
-        let Some(page) = source.next_page().await? else { break };
+    let mut run = Run {
+        report: RekeyReport::new(options.source.clone()),
+        groups: BTreeMap::new(),
+        writes: JoinSet::new(),
+        journal: execution.journal.take(),
+        unjournaled: 0,
+        halted: false,
+        progress,
+    };
+    'pages: while !stop.load(Ordering::Relaxed) && !run.halted {
+        let page = match source.next_page().await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
+            Err(error) if run.has_begun() => {
+                // What was written is to be reported.
+                run.halt(format!("reading stopped: {error}"));
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
         for value in page.values {
-            if !is_due(&value, &shared, options.selection) {
-                progress.advance(1);
-                continue;
+            match due(&value, &shared, options.selection) {
+                Due::Yes => {}
+                due => {
+                    run.report.already_current += u64::from(due == Due::Current);
+                    progress.advance(1);
+                    continue;
+                }
             }
-            while writes.len() >= execution.concurrency.max(1) {
-                let outcome = writes.join_next().await;
-                halted |= tally.note(outcome, &mut report, execution.journal.as_mut())?;
-                progress.advance(1);
-            }
-            pace.wait().await;
-            if stop.load(Ordering::Relaxed) || halted {
+            run.make_room(execution.concurrency, &mut pace).await;
+            if stop.load(Ordering::Relaxed) || run.halted {
                 break 'pages;
             }
-            writes.spawn(rewrite(Arc::clone(&shared), value));
+            run.writes.spawn(rewrite(Arc::clone(&shared), value));
         }
     }
-    while let Some(outcome) = writes.join_next().await {
-        halted |= tally.note(Some(outcome), &mut report, execution.journal.as_mut())?;
-        progress.advance(1);
+    while let Some(outcome) = run.writes.join_next().await {
+        run.note(outcome);
     }
-    report.seconds = begun.elapsed().as_secs_f64();
     progress.end();
-    report.complete = !stop.load(Ordering::Relaxed) && !halted;
-    report.groups = tally.groups();
+    let mut report = run.finish();
+    report.seconds = begun.elapsed().as_secs_f64();
+    report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
-        final_pass(&mut report, store, options, progress, stop).await?;
+        if let Err(error) = final_pass(&mut report, store, options, progress, stop).await {
+            report.notes.push(format!("the values could not be read again: {error}"));
+        }
+        if !report.verified {
+            report.notes.push("not everything was read again: `atrest verify` says what is still stale".to_owned());
+        }
     }
     report.notes.push(
         "etcd's history holds the old values until it is compacted (5 to 10 minutes by default), and snapshots hold them for \
@@ -128,15 +146,29 @@ fn ranges(store: &Store, selection: &Selection) -> Ranges {
     Ranges::of_prefixes(store, &selection.prefixes().unwrap_or_default())
 }
 
-/// Whether the header says that the value should be rewritten.
-fn is_due(value: &StoredValue, shared: &Shared, selection: &Selection) -> bool {
+/// What the header says of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// It should be rewritten, or has to be opened to tell.
+    Yes,
+    /// The key that writes now wrote it.
+    Current,
+    /// It cannot be read, or is nothing to rewrite.
+    No,
+}
+
+fn due(value: &StoredValue, shared: &Shared, selection: &Selection) -> Due {
     let location = shared.layout.locate(&value.key);
-    let Location::Object { resource, .. } = &location else { return false };
+    let Location::Object { resource, .. } = &location else { return Due::No };
     if !selection.includes(&location) {
-        return false;
+        return Due::No;
     }
     let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    matches!(list.judge(&list.header(&value.value)), HeaderVerdict::Stale | HeaderVerdict::Undecided)
+    match list.judge(&list.header(&value.value)) {
+        HeaderVerdict::Stale | HeaderVerdict::Undecided => Due::Yes,
+        HeaderVerdict::Current if list.is_configured() => Due::Current,
+        _ => Due::No,
+    }
 }
 
 async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
@@ -146,14 +178,21 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
         Ok(Rewrap::Rewritten { old, new_value, new_revision }) => rewritten(&shared, &old, &new_value, new_revision),
         Ok(Rewrap::AlreadyCurrent) => Outcome::AlreadyCurrent,
         Ok(Rewrap::Gone) => Outcome::Gone,
+        // It is readable, so the final pass would report it as stale and not say why.
+        Ok(Rewrap::Refused { reason, value }) if reason.class == Class::Stale => {
+            let not_rewritten = NotRewritten { key, mod_revision: value.mod_revision, message: reason.message };
+            Outcome::Failed { not_rewritten, fatal: false }
+        }
         Ok(Rewrap::Refused { reason, .. }) => Outcome::Refused(reason),
         Ok(Rewrap::TooLarge { value, request_bytes }) => Outcome::TooLarge(NotRewritten {
             key,
             mod_revision: value.mod_revision,
-            message: format!(
-                "the request would have {request_bytes} bytes, more than the {} that etcd takes (--max-request-bytes)",
-                shared.rewrap.max_request_bytes
-            ),
+            message: match shared.rewrap.max_request_bytes {
+                limit if request_bytes > limit => {
+                    format!("the request would have {request_bytes} bytes, more than {limit} (--max-request-bytes)")
+                }
+                _ => format!("the request has about {request_bytes} bytes, and etcd refuses it as too large"),
+            },
         }),
         Ok(Rewrap::Contended) => {
             let message = "others write it again and again: run this again".to_owned();
@@ -162,7 +201,15 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
         Err(error) => {
             let fatal =
                 matches!(error, storage::Error::NoSpace | storage::Error::PermissionDenied) || error.is_transient();
-            let not_rewritten = NotRewritten { key, mod_revision, message: error.to_string() };
+            let advice = match &error {
+                storage::Error::NoSpace => {
+                    ": compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again"
+                }
+                storage::Error::PermissionDenied => ": the user's role must allow writing it",
+                error if error.is_transient() => ": run this again",
+                _ => "",
+            };
+            let not_rewritten = NotRewritten { key, mod_revision, message: format!("{error}{advice}") };
             Outcome::Failed { not_rewritten, fatal }
         }
     }
@@ -235,51 +282,93 @@ fn header_text(header: &Header<'_>) -> String {
     }
 }
 
-#[derive(Default)]
-struct Tally {
+/// The state of a run.
+struct Run<'a> {
+    report: RekeyReport,
     groups: BTreeMap<(String, String, String, String), (u64, u64)>,
+    writes: JoinSet<Outcome>,
+    journal: Option<Journal>,
+    /// Writes that were done after the journal had failed.
+    unjournaled: u64,
+    /// Nothing more is to be begun.
+    halted: bool,
+    progress: &'a dyn Progress,
 }
 
-impl Tally {
-    /// Adds an outcome to the report, and says whether nothing more should be begun.
-    fn note(
-        &mut self,
-        outcome: Option<Result<Outcome, tokio::task::JoinError>>,
-        report: &mut RekeyReport,
-        journal: Option<&mut Journal>,
-    ) -> Result<bool, Error> {
-        let Some(outcome) = outcome else { return Ok(false) };
-        let outcome = match outcome {
+impl Run<'_> {
+    fn has_begun(&self) -> bool {
+        !self.writes.is_empty() || self.report.rewritten > 0 || !self.report.failed.is_empty()
+    }
+
+    fn halt(&mut self, why: String) {
+        self.halted = true;
+        self.report.notes.push(why);
+    }
+
+    /// Waits until another write may begin.
+    ///
+    /// Writes that are finished are noted meanwhile: what etcd has confirmed must be in the journal, whatever happens next.
+    async fn make_room(&mut self, concurrency: usize, pace: &mut Pace) {
+        while self.writes.len() >= concurrency.max(1)
+            && let Some(outcome) = self.writes.join_next().await
+        {
+            self.note(outcome);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                Some(outcome) = self.writes.join_next() => self.note(outcome),
+                () = pace.wait() => return,
+            }
+        }
+    }
+
+    /// Adds an outcome to the report.
+    fn note(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        self.progress.advance(1);
+        let outcome = match outcome.map_err(tokio::task::JoinError::try_into_panic) {
             Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return Ok(true),
-            },
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            Err(Err(_)) => return self.halt("a write was cancelled".to_owned()),
         };
         match outcome {
             Outcome::Rewritten { group, bytes, entry } => {
-                report.rewritten += 1;
+                self.report.rewritten += 1;
                 let (values, total) = self.groups.entry(group).or_default();
                 *values += 1;
                 *total += bytes;
-                if let Some(journal) = journal {
-                    journal.write(&entry)?;
-                }
+                self.write_down(&entry);
             }
-            Outcome::AlreadyCurrent => report.already_current += 1,
-            Outcome::Gone => report.gone += 1,
-            Outcome::Refused(row) => report.unreadable.push(*row),
-            Outcome::TooLarge(value) => report.too_large.push(value),
+            Outcome::AlreadyCurrent => self.report.already_current += 1,
+            Outcome::Gone => self.report.gone += 1,
+            Outcome::Refused(row) => self.report.unreadable.push(*row),
+            Outcome::TooLarge(value) => self.report.too_large.push(value),
             Outcome::Failed { not_rewritten, fatal } => {
-                report.failed.push(not_rewritten);
-                return Ok(fatal);
+                self.report.failed.push(not_rewritten);
+                self.halted |= fatal;
             }
         }
-        Ok(false)
     }
 
-    fn groups(self) -> Vec<PlanGroup> {
-        self.groups
+    /// Without its journal the run goes no further.
+    fn write_down(&mut self, entry: &JournalEntry) {
+        let Some(journal) = &mut self.journal else { return };
+        if self.unjournaled > 0 {
+            self.unjournaled += 1;
+        } else if let Err(error) = journal.write(entry) {
+            self.unjournaled = 1;
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            self.halt(format!("stopped, since the journal failed: {error}{cause}"));
+        }
+    }
+
+    fn finish(mut self) -> RekeyReport {
+        if self.unjournaled > 0 {
+            self.report.notes.push(format!("{} writes are missing from the journal", self.unjournaled));
+        }
+        self.report.complete = !self.halted;
+        self.report.groups = self
+            .groups
             .into_iter()
             .map(|((resource, namespace, from, to), (values, bytes))| PlanGroup {
                 resource,
@@ -289,7 +378,8 @@ impl Tally {
                 values,
                 bytes,
             })
-            .collect()
+            .collect();
+        self.report
     }
 }
 
@@ -322,7 +412,11 @@ async fn final_pass(
     source.count().await?;
     let keys = async || Ok(Ranges::of_prefixes(store, &options.selection.layout.all()).keys_only());
     let verified = verify::verify(source, keys, &verify_options, progress, stop, &mut rows).await?;
-    report.verified = verified.complete;
+    if !verified.complete {
+        // Of a part, nothing follows: least of all that no value needs a key.
+        return Ok(());
+    }
+    report.verified = true;
     report.unreadable = verified.findings;
     report.still_stale = still_stale;
     report.still_stale_keys = stale;

@@ -40,7 +40,7 @@ pub enum Error {
         /// The key that writes.
         key: KeyLabel,
     },
-    /// The journal cannot be written.
+    /// The journal cannot be opened.
     #[error("journal")]
     Journal(#[from] JournalError),
 }

@@ -115,6 +115,14 @@ impl Store {
             let put = self.optimistic_put(&value.key, new_value.to_vec(), value.mod_revision, value.lease).await;
             let lost = match put {
                 Ok(Written::Conflict { current: Some(current) }) => return Ok(conflict_or_own(current, new_value)),
+                // The write that fills the database is made, and answered as if it were not (`quotaApplierV3.Txn`).
+                Err(Error::NoSpace) => {
+                    return match self.get(&value.key).await? {
+                        Some(current) if current.mod_revision == value.mod_revision => Err(Error::NoSpace),
+                        Some(current) => Ok(conflict_or_own(current, new_value)),
+                        None => Ok(Written::Conflict { current: None }),
+                    };
+                }
                 Err(error) if error.is_transient() => error,
                 result => return result,
             };

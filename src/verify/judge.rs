@@ -27,6 +27,10 @@ pub struct Judged {
     pub opened_by: Option<OpenedBy>,
     /// Which key it takes to read it, as far as that can be told.
     pub needs: Option<KeyLabel>,
+    /// Which key it takes to read what comes out, when that is ciphertext again.
+    pub needs_inside: Option<KeyLabel>,
+    /// Whether no entry of the configuration governs it, so that it is in the clear whatever `identity` stands in.
+    pub ungoverned: bool,
     /// The keys that should have opened it. The class is then [`Class::WrongKey`] until more is known.
     pub unauthenticated: Option<Vec<KeyId>>,
     /// Whether it lies where no object is, so that there is nothing to judge.
@@ -39,12 +43,13 @@ struct Verdict {
     message: String,
     opened_by: Option<OpenedBy>,
     needs: Option<KeyLabel>,
+    needs_inside: Option<KeyLabel>,
     unauthenticated: Option<Vec<KeyId>>,
 }
 
 impl Verdict {
     fn unreadable(class: Class, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), opened_by: None, needs: None, unauthenticated: None }
+        Self { class, message: message.into(), opened_by: None, needs: None, needs_inside: None, unauthenticated: None }
     }
 
     fn needing(mut self, label: KeyLabel) -> Self {
@@ -107,6 +112,8 @@ impl<'t> Judge<'t> {
             place: place_of(&location),
             opened_by: verdict.opened_by,
             needs: verdict.needs,
+            needs_inside: verdict.needs_inside,
+            ungoverned: !list.is_some_and(ResourceTransformer::is_configured),
             unauthenticated: verdict.unauthenticated,
             skipped,
         }
@@ -129,6 +136,12 @@ impl<'t> Judge<'t> {
                         format!("written by {}; {} writes {resource} now", by.label, list.write_key()),
                     ),
                     Ok(()) => Verdict::unreadable(Class::Current, ""),
+                    Err((Class::Nested, found)) => {
+                        let inside = label_of(&list.header(&opened.data));
+                        let written = inside.as_ref().map(|label| format!(" written by {label}")).unwrap_or_default();
+                        let verdict = self.judge_wrong(value, header, Class::Nested, &format!("{found}{written}"), &by);
+                        Verdict { needs_inside: inside, ..verdict }
+                    }
                     Err((class, found)) => self.judge_wrong(value, header, class, &found, &by),
                 };
                 verdict.needs.get_or_insert_with(|| by.label.clone());
@@ -301,8 +314,9 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
         if has_provider {
+            // The name decides the class, and not that a key of another name happens to fit.
             if let Some(verdict) = self.try_other_keys(value, header, None) {
-                return verdict;
+                return Verdict { class: Class::KeyNotConfigured, ..verdict };
             }
             let configured: Vec<_> = list
                 .providers()
@@ -427,14 +441,19 @@ fn judge_outside(location: &Location<'_>, header: &Header<'_>) -> Verdict {
         ),
         _ => {
             let mut message = "encrypted, and the key is not that of a known resource".to_owned();
-            let needs = header.provider().zip(header.name()).map(|(provider, name)| {
-                let label = KeyLabel::new(provider, String::from_utf8_lossy(name));
+            let needs = label_of(header);
+            if let Some(label) = &needs {
                 _ = write!(message, ": written by {label}");
-                label
-            });
+            }
             Verdict { needs, ..Verdict::unreadable(Class::NoProvider, message) }
         }
     }
+}
+
+/// The key that a header names.
+fn label_of(header: &Header<'_>) -> Option<KeyLabel> {
+    let (provider, name) = header.provider().zip(header.name())?;
+    Some(KeyLabel::new(provider, String::from_utf8_lossy(name)))
 }
 
 /// Whether what came out is the object that the key names.

@@ -19,7 +19,7 @@ use crate::report::{
 };
 use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
-use crate::transformer::{KeyId, KeyLabel, ResourceTransformers};
+use crate::transformer::{KeyId, KeyLabel, ProviderKind, ResourceTransformers};
 use moved::Unplaced;
 
 /// What to verify, and by what.
@@ -186,14 +186,21 @@ impl<'a> Tally<'a> {
 
     /// Counts a value whose verdict is known.
     fn settle(&mut self, judged: Judged) {
-        let Judged { row, place, needs, .. } = judged;
+        let Judged { row, place, needs, needs_inside, ungoverned, .. } = judged;
         self.report.values += 1;
         *self.report.classes.entry(row.class).or_default() += 1;
-        if let Some(label) = &needs {
+        // What is in the clear without being configured stays readable when `identity` is taken out of the configuration.
+        let needed = needs.as_ref().filter(|label| !(ungoverned && label.provider == ProviderKind::Identity));
+        if let Some(label) = needed {
             let (opens, unreadable) = self.uses.entry(label.clone()).or_default();
             *(if row.class.is_readable() { opens } else { unreadable }) += 1;
         }
-        if self.options.removable.as_ref().is_some_and(|key| key.is_needed_by(&row, needs.as_ref())) {
+        if let Some(label) = needs_inside.clone().filter(|inside| needed != Some(inside)) {
+            self.uses.entry(label).or_default().1 += 1;
+        }
+        if self.options.removable.as_ref().is_some_and(|key| {
+            key.is_needed_by(&row, needed) || needs_inside.is_some() && key.is_needed_by(&row, needs_inside.as_ref())
+        }) {
             self.needed_by.push(row.value.key.clone());
         }
         let key = needs.map_or_else(|| "-".to_owned(), |label| label.to_string());

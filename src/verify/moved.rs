@@ -62,8 +62,9 @@ impl Unplaced {
             _ if others > 0 => (
                 Class::Damaged,
                 format!(
-                    "{label}: authentication or padding failed, and {others} other values under that key open{tried}. \
-                     Restore it from a backup"
+                    "{label}: authentication or padding failed, and {others} other values under that key open{tried}. It is \
+                     damaged, or an API server with another key of that name wrote it: find that key, or restore it from \
+                     a backup"
                 ),
             ),
             _ => {

@@ -1,9 +1,17 @@
 //! What needs a real etcd. `cargo xtask setup` brings both versions; without them these tests fail.
 
-#![cfg(feature = "etcd")]
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that panics has failed, helpers included")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod connection;
+mod concurrent;
+mod fixture;
 mod harness;
+mod interrupted;
+mod large;
+mod rekey;
+mod scan;
+mod verify;

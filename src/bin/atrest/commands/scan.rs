@@ -34,6 +34,8 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     };
     let report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
+    // The report comes after the rows.
+    std::io::Write::flush(&mut out)?;
     render::print(&report, output, &mut stdout())?;
     Ok(exit_code(report.complete, report.unexpected > 0))
 }

@@ -28,8 +28,10 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let keys = async || Ok(context.all_keys());
     let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
-    drop(out);
-    refuse_unknown_key(&report)?;
+    std::io::Write::flush(&mut out)?;
+    if let Some(asked) = &options.removable {
+        refuse_unknown_key(&report, asked)?;
+    }
     let code = exit_code_of(&report);
     if output == Output::Ndjson {
         // Each of them has had its line.
@@ -47,10 +49,13 @@ fn exit_code_of(report: &VerifyReport) -> u8 {
 }
 
 /// A key that is misspelled is needed by nothing: that must not be taken for a yes.
-fn refuse_unknown_key(report: &VerifyReport) -> Result<(), Failure> {
+fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey) -> Result<(), Failure> {
     let Some(answer) = &report.removable else { return Ok(()) };
     let known = report.keys.iter().any(|used| used.key == answer.key) || answer.needed_by > 0;
-    if known || answer.removable == Removable::Unknown {
+    // A KMS may write by a key ID that no value has yet.
+    let has_kms = report.keys.iter().any(|used| used.key.starts_with("kms-"));
+    let kms_may_know = has_kms && matches!(asked, RemovableKey::KmsKeyId(_));
+    if known || kms_may_know || !report.complete {
         return Ok(());
     }
     let keys: Vec<_> = report.keys.iter().map(|used| used.key.as_str()).collect();

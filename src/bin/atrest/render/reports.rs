@@ -269,6 +269,9 @@ impl Printable for RekeyReport {
         if !self.too_large.is_empty() || !self.failed.is_empty() {
             lines.push(format!("{} too large, {} failed", self.too_large.len(), self.failed.len()));
         }
+        if self.verified && self.rewritten == 0 && self.still_stale == 0 && self.failed.is_empty() {
+            lines.push("0 stale, nothing to do".to_owned());
+        }
         if self.verified {
             lines.push(format!(
                 "read again: {} stale, {} unreadable or wrong",
