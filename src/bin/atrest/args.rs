@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrest::report::Dimension;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
@@ -63,13 +64,13 @@ pub(crate) struct SourceArgs {
     )]
     pub(crate) endpoints: Vec<String>,
     /// Certificates that sign etcd's, instead of the system's
-    #[arg(long, env = "ETCDCTL_CACERT", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_CACERT", value_parser = file(), value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
     /// Client certificate
-    #[arg(long, env = "ETCDCTL_CERT", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_CERT", value_parser = file(), value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of the client certificate
-    #[arg(long, env = "ETCDCTL_KEY", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_KEY", value_parser = file(), value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Name to look for in etcd's certificate, when it is not the host in --endpoints
     #[arg(long, env = "ETCDCTL_TLS_SERVER_NAME", value_name = "NAME")]
@@ -81,7 +82,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, env = "ETCDCTL_USER", hide_env_values = true, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// Password of the user; the variable keeps it out of the list of processes
-    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
+    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub(crate) password: Option<String>,
     /// Time for a connection
     #[arg(long, env = "ETCDCTL_DIAL_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
@@ -252,6 +253,11 @@ pub(crate) struct ConfigCheckArgs {
     pub(crate) automatic_reload: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Of etcdctl's variables an empty one is as good as none.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn duration(text: &str) -> Result<Duration, atrest::config::InvalidDuration> {
