@@ -111,8 +111,7 @@ async fn bare_rotation(store: &Store) -> Duration {
 async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count: usize) -> Duration {
     let selection = selection();
     let options = rekey::Options { transformers, selection: &selection, source: String::new() };
-    let execution =
-        Execution { concurrency: CONCURRENCY, rate: None, rewrap: RewrapOptions::default(), journal: None };
+    let execution = Execution { concurrency: CONCURRENCY, rate: None, rewrap: RewrapOptions::default(), journal: None };
     let stop = AtomicBool::new(false);
     let report = rekey::execute(store, transformers, &options, execution, &NoProgress, &stop).await.expect("a report");
     assert_eq!((report.rewritten, report.still_stale), (count as u64, 0));
@@ -180,6 +179,8 @@ fn main() {
             ratios[1].push(bare / ours);
         }
         let [rekey, scan] = ratios.map(median);
-        println!("{count} secrets of 1 KiB, medians of {rounds} rounds: rekey {rekey:.3} and scan {scan:.3} of the bare loop");
+        println!(
+            "{count} secrets of 1 KiB, medians of {rounds} rounds: rekey {rekey:.3} and scan {scan:.3} of the bare loop"
+        );
     });
 }
