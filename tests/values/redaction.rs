@@ -151,6 +151,7 @@ fn values_are_redacted() {
     assert_redacted("StoredValue", &value);
     assert_redacted("Page", &Page { values: vec![value], revision: 2 });
     assert_redacted("Plaintext", &Plaintext::Stored(SECRET));
+    assert_redacted("Opened", &Opened::new(SECRET.to_vec()));
     assert_redacted("Plaintext", &Plaintext::Opened(Opened::new(SECRET.to_vec())));
     let all = secrets(&[identity()]);
     let list = all.transformer_for_resource("", "secrets");

@@ -26,8 +26,10 @@ fn main() -> ExitCode {
             return ExitCode::from(failure::USAGE);
         }
         Err(error) if error.use_stderr() => {
-            let text = error.render().to_string();
-            _ = write!(std::io::stderr(), "atrest: {text}");
+            // Without a subcommand it is the help that is shown, and no message of the program.
+            let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            let program = if is_help { "" } else { "atrest: " };
+            _ = write!(std::io::stderr(), "{program}{}", error.render());
             return ExitCode::from(failure::USAGE);
         }
         Err(help) => {
