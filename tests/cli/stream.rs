@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::run::{DEMO, File, K1, K2, Run, atrest, command, config, decode, encode, provider};
+use crate::run::{DEMO, File, K1, K2, Run, atrest, command, config, decode, encode, provider, vectors};
 
 fn gcm() -> File {
     config(&[&provider("aesgcm", "key1", K1)])
@@ -250,4 +250,39 @@ fn one_value_to_a_closed_pipe_is_no_failure() {
     drop(stdin);
     let run = child.wait_with_output().expect("the program's end");
     assert_eq!((run.status.code(), String::from_utf8_lossy(&run.stderr).as_ref()), (Some(0), ""));
+}
+
+/// What kube-apiserver made of each value, through the program.
+#[test]
+fn values_of_kube_apiserver_are_answered_as_it_did() {
+    let values = vectors().join("values");
+    let text = std::fs::read_to_string(values.join("open.jsonl")).expect("values");
+    let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let mut compared = 0;
+    for config in
+        ["aescbc-multi", "aesgcm-multi", "aesgcm-then-identity", "secretbox-multi", "identity-first", "secretbox"]
+    {
+        let name = format!("{config}.yaml");
+        let cases: Vec<_> = cases.iter().filter(|case| case["config"] == name.as_str()).collect();
+        let path = values.join("configs").join(&name);
+        let path = path.to_str().expect("a path");
+        let input: Vec<_> = cases.iter().flat_map(|case| format!("{case}\n").into_bytes()).collect();
+        let run = atrest(&["-q", "decrypt", "--jsonl", "--encryption-provider-config", path], &input);
+        let answers = run.lines();
+        assert_eq!(answers.len(), cases.len(), "{config}");
+        let failed = cases.iter().any(|case| case.get("error").is_some());
+        assert_eq!(run.status, Some(i32::from(failed)), "{config}");
+        for (case, answer) in cases.iter().zip(&answers) {
+            assert_eq!(answer["id"], case["id"]);
+            match case.get("error") {
+                Some(_) => assert!(answer["error"]["class"].is_string() && answer.get("out").is_none(), "{answer}"),
+                None => {
+                    let out = case.get("out").cloned().unwrap_or(json!(""));
+                    assert_eq!((&answer["out"], &answer["stale"]), (&out, &case["stale"]), "{}", case["id"]);
+                }
+            }
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 76);
 }

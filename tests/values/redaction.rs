@@ -1,10 +1,12 @@
 //! `Debug` of whatever holds a key or a plaintext shows no byte of it.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use atrest::config::{Options, load};
 use atrest::secret::{Key, Opened, Password, Plaintext};
 use atrest::source::{Page, StoredValue};
+use atrest::storage::{ConnectOptions, TlsOptions};
 use atrest::transformer::{
     AesCbc, AesGcm, DataContext, Engine, NoMatch, PrefixTransformer, PrefixTransformers, ProviderKind, Secretbox,
 };
@@ -136,6 +138,18 @@ fn configurations_are_redacted() {
     let broken = text.replace("kind:", "kinds:");
     assert_redacted("Invalid", &load(broken.as_bytes(), &Options::default()));
     assert_redacted("ResourceTransformers", &transformers(&[&text, &text]));
+}
+
+#[test]
+fn options_of_a_connection_are_redacted() {
+    let options = ConnectOptions {
+        endpoints: vec!["http://127.0.0.1:2379".parse().expect("an endpoint")],
+        tls: TlsOptions::default(),
+        user: Some(("root".to_owned(), Password::new(String::from_utf8_lossy(SECRET).into_owned()))),
+        dial_timeout: Duration::from_secs(1),
+        command_timeout: Duration::from_secs(1),
+    };
+    assert_redacted("ConnectOptions", &options);
 }
 
 #[test]

@@ -1,9 +1,12 @@
+use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use atrest::report::Dimension;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use zeroize::Zeroizing;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -80,16 +83,40 @@ pub(crate) struct SourceArgs {
     pub(crate) insecure_skip_tls_verify: bool,
     /// User, or user:password
     #[arg(long, env = "ETCDCTL_USER", hide_env_values = true, value_name = "NAME")]
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<Hidden>,
     /// Password of the user; the variable keeps it out of the list of processes
     #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Hidden>,
     /// Time for a connection
     #[arg(long, env = "ETCDCTL_DIAL_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(crate) dial_timeout: Duration,
     /// Time for one request
     #[arg(long, env = "ETCDCTL_COMMAND_TIMEOUT", default_value = "30s", value_parser = duration, value_name = "DURATION")]
     pub(crate) command_timeout: Duration,
+}
+
+/// An argument that may hold a password: wiped when dropped, and not shown by `Debug`.
+#[derive(Clone)]
+pub(crate) struct Hidden(Zeroizing<String>);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+impl Deref for Hidden {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden([REDACTED])")
+    }
 }
 
 /// Which values. Everything is the default.
@@ -262,4 +289,19 @@ fn file() -> impl TypedValueParser<Value = PathBuf> {
 
 fn duration(text: &str) -> Result<Duration, atrest::config::InvalidDuration> {
     atrest::config::parse_timeout(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_the_arguments_shows_no_password() {
+        let args = ["atrest", "scan", "--user", "root:hunter2", "--password", "hunter3"];
+        let args = Args::try_parse_from(args).unwrap();
+        assert!(!format!("{args:?} {args:#?}").contains("hunter"), "{args:?}");
+        let Command::Scan(scan) = args.command else { panic!("{args:?}") };
+        assert_eq!(scan.source.user.as_deref(), Some("root:hunter2"));
+        assert_eq!(scan.source.password.as_deref(), Some("hunter3"));
+    }
 }

@@ -113,17 +113,17 @@ fn given(file: Option<&PathBuf>) -> Option<PathBuf> {
 
 fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
     let Some(user) = source.user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
-    let password = source.password.clone().filter(|password| !password.is_empty());
+    let password = source.password.as_deref().filter(|password| !password.is_empty());
     let (user, password) = match (user.split_once(':'), password) {
         (_, Some(password)) => (user, password),
-        (Some((user, password)), None) => (user, password.to_owned()),
+        (Some((user, password)), None) => (user, password),
         (None, None) => {
             return Err(Failure::Usage(
                 "--user is given without a password: set ETCDCTL_PASSWORD, or --password".to_owned(),
             ));
         }
     };
-    Ok(Some((user.to_owned(), Password::new(password))))
+    Ok(Some((user.to_owned(), Password::new(password.to_owned()))))
 }
 
 /// Set by the first SIGINT or SIGTERM; the second ends the program at once.
