@@ -7,7 +7,6 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 mod support;
 
 use std::sync::Arc;

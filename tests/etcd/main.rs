@@ -6,8 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod connection;
 mod concurrent;
+mod connection;
 mod fixture;
 mod harness;
 mod interrupted;
