@@ -152,10 +152,16 @@ fn a_key_that_is_not_configured_is_named() {
 
 #[test]
 fn the_same_key_under_another_name_is_found() {
+    let advice = "configure that key under the name";
     let cbc = config(&[&provider("aescbc", "renamed", K1)]);
-    let secretbox = config(&[&provider("secretbox", "key1", K1)]);
-    assert_eq!(class(&[&cbc], DEMO, &value("/cbc_ok")).0, "key-renamed");
-    assert_eq!(class(&[&secretbox], DEMO, &value("/secretbox_name_key2_material_key1")).0, "key-renamed");
+    let (of_cbc, message) = class(&[&cbc], DEMO, &value("/cbc_ok"));
+    assert_eq!(of_cbc, "key-not-configured");
+    assert!(message.contains(&format!("aescbc/renamed opens it: {advice} \"key1\" too")), "{message}");
+    // The name is configured, and is another key's.
+    let boxes = config(&[&provider("secretbox", "key2", K2), &provider("secretbox", "key1", K1)]);
+    let (of_box, message) = class(&[&boxes], DEMO, &value("/secretbox_name_key2_material_key1"));
+    assert_eq!(of_box, "key-renamed");
+    assert!(message.contains(&format!("secretbox/key1 opens it: {advice} \"key2\" too")), "{message}");
 }
 
 /// D6, D7: somebody disabled the feature by taking the provider out, and the API server did not say which one it misses.
