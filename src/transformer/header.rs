@@ -69,6 +69,9 @@ const STORED: [(&str, &[(&str, ProviderKind)]); 4] = [
 ];
 
 impl<'a> Header<'a> {
+    /// The providers as they are stored, without their version.
+    pub const PROVIDERS: [&'static str; 4] = ["aescbc", "aesgcm", "secretbox", "kms"];
+
     /// Reads the header of a stored value.
     #[must_use]
     pub fn parse(data: &'a [u8]) -> Self {

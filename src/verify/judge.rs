@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use crate::object::{self, Identity};
+use crate::object::{self, Format, Identity};
 use crate::report::{Class, ValueRow, VerifyRow, place_of};
 use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
@@ -45,6 +45,13 @@ struct Verdict {
     needs: Option<KeyLabel>,
     needs_inside: Option<KeyLabel>,
     unauthenticated: Option<Vec<KeyId>>,
+}
+
+/// A configured key opens the value, and it is not the one that the value names.
+struct OtherKey {
+    verdict: Verdict,
+    /// Whether what comes out is the object that the etcd key names.
+    is_own_object: bool,
 }
 
 impl Verdict {
@@ -164,9 +171,9 @@ impl<'t> Judge<'t> {
         // One in 256 values opens under a wrong AES-CBC key.
         if class == Class::Garbage
             && by.label.provider == ProviderKind::AesCbc
-            && let Some(verdict) = self.try_other_keys(value, header, by.key)
+            && let Some(other) = self.try_other_keys(value, header, by.key)
         {
-            return verdict;
+            return other.verdict;
         }
         let advice = match (class, by.label.provider) {
             (Class::Garbage, ProviderKind::AesCbc) => {
@@ -252,8 +259,8 @@ impl<'t> Judge<'t> {
             if label.provider == ProviderKind::AesGcm && payload.len() < 28 {
                 return too_short(&label, 28, payload.len());
             }
-            if let Some(verdict) = self.try_other_keys(value, header, None) {
-                return verdict;
+            if let Some(other) = self.try_other_keys(value, header, None) {
+                return other.verdict;
             }
             return Verdict { unauthenticated: Some(claimants), ..Verdict::unreadable(Class::WrongKey, "") }
                 .needing(label);
@@ -314,9 +321,11 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
         if has_provider {
-            // The name decides the class, and not that a key of another name happens to fit.
-            if let Some(verdict) = self.try_other_keys(value, header, None) {
-                return Verdict { class: Class::KeyNotConfigured, ..verdict };
+            match self.try_other_keys(value, header, None) {
+                Some(OtherKey { verdict, is_own_object: true }) => return verdict,
+                // A copy under a prefix that somebody made up: to configure the name would not make it right.
+                Some(OtherKey { verdict, .. }) => return Verdict { class: Class::KeyNotConfigured, ..verdict },
+                None => {}
             }
             let configured: Vec<_> = list
                 .providers()
@@ -345,15 +354,17 @@ impl<'t> Judge<'t> {
     }
 
     /// Whether a configured key of another name, or another key of the same name, opens the value.
-    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<Verdict> {
+    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<OtherKey> {
         let Header::Local { provider, key_name, payload } = header else { return None };
         let location = self.layout.locate(&value.key);
         let others = self.transformers.keys().filter(|(id, key)| key.label.provider == *provider && Some(*id) != tried);
         for (_, key) in others {
             let Ok(opened) = key.open(payload, DataContext::new(&value.key)) else { continue };
-            let inside = match inspect(&opened.data, &location) {
-                Ok(()) => String::new(),
-                Err((Class::IdentityMismatch, found)) => format!(". Also, {found}: it may have been copied here"),
+            let (is_own_object, inside) = match inspect(&opened.data, &location) {
+                Ok(()) => (true, String::new()),
+                Err((Class::IdentityMismatch, found)) => {
+                    (false, format!(". Also, {found}: it may have been copied here"))
+                }
                 Err(_) => continue,
             };
             let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
@@ -368,7 +379,8 @@ impl<'t> Judge<'t> {
                     key.label, stored.name
                 )
             };
-            return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
+            let verdict = Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone());
+            return Some(OtherKey { verdict, is_own_object });
         }
         None
     }
@@ -385,8 +397,12 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
         return Verdict::unreadable(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
     }
     if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
-        // None of its bytes are repeated: stored in the clear, they may be a secret.
-        let message = format!("{} bytes, neither ciphertext nor an object. Restore it from a backup", value.len());
+        let shown = match Format::of(value) {
+            Ok(_) => String::new(),
+            Err(_) => format!("; it begins with {}", masked_hex(value.get(..16).unwrap_or(value))),
+        };
+        let message =
+            format!("{} bytes, neither ciphertext nor an object{shown}. Restore it from a backup", value.len());
         return Verdict::unreadable(Class::UnknownFormat, message);
     }
     Verdict::unreadable(
@@ -396,6 +412,17 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
         ),
     )
     .needing(KeyLabel::identity())
+}
+
+/// Bytes in hex, without what may be words of a secret that is stored in the clear: these are dots.
+fn masked_hex(bytes: &[u8]) -> String {
+    let is_word = |part: &[u8]| part.len() >= 4 && !Header::PROVIDERS.iter().any(|name| name.as_bytes() == part);
+    let mut shown = String::new();
+    for part in bytes.chunk_by(|a, b| a.is_ascii_alphanumeric() == b.is_ascii_alphanumeric()) {
+        let word = part.first().is_some_and(u8::is_ascii_alphanumeric) && is_word(part);
+        shown.push_str(&if word { "..".repeat(part.len()) } else { hex::encode(part) });
+    }
+    shown
 }
 
 fn explain_kms(

@@ -155,7 +155,7 @@ fn the_same_key_under_another_name_is_found() {
     let advice = "configure that key under the name";
     let cbc = config(&[&provider("aescbc", "renamed", K1)]);
     let (of_cbc, message) = class(&[&cbc], DEMO, &value("/cbc_ok"));
-    assert_eq!(of_cbc, "key-not-configured");
+    assert_eq!(of_cbc, "key-renamed");
     assert!(message.contains(&format!("aescbc/renamed opens it: {advice} \"key1\" too")), "{message}");
     // The name is configured, and is another key's.
     let boxes = config(&[&provider("secretbox", "key2", K2), &provider("secretbox", "key1", K1)]);
