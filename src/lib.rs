@@ -1,4 +1,58 @@
-//! Encryption at rest of Kubernetes objects in etcd.
+//! Encryption at rest of Kubernetes objects in etcd: see, verify and rotate what is really stored.
+//!
+//! kube-apiserver can encrypt objects before it stores them in etcd. This crate reads and writes what it stores, byte for byte: the
+//! stored bytes are the proof of what is encrypted, and under which key.
+//!
+//! # What it does not do
+//!
+//! It does not decode objects beyond their identity, and it does not ask a KMS: values of KMS providers are recognised, not opened.
+//! It writes to etcd only in [`rekey`]. It prints nothing.
+//!
+//! # Rooms
+//!
+//! Calls go downwards only.
+//!
+//! ```text
+//! rekey   verify   scan              one operation each: a source and options in, a report out
+//! storage   object   report   source  etcd; what came out; plain data; where values come from
+//! transformer                        opens and seals values; no I/O
+//! config   resource   secret         the configuration; etcd keys; key material
+//! ```
+//!
+//! Log output, errors and reports hold neither key material nor plaintext.
+//!
+//! # Example
+//!
+//! ```
+//! use atrest::config::{self, Options};
+//! use atrest::transformer::{DataContext, ResourceTransformers};
+//!
+//! let file = br#"
+//! apiVersion: apiserver.config.k8s.io/v1
+//! kind: EncryptionConfiguration
+//! resources:
+//! - resources: [secrets]
+//!   providers:
+//!   - secretbox:
+//!       keys:
+//!       - name: key1
+//!         secret: ZXhhbXBsZS1rZXktb2YtMzItYnl0ZXMtLS0tLS0tLS0=
+//!   - identity: {}
+//! "#;
+//! let configuration = config::load(file, &Options::default())?.config;
+//! let transformers = ResourceTransformers::from_configurations(&[configuration])?;
+//! let secrets = transformers.transformer_for_resource("", "secrets");
+//!
+//! let context = DataContext::new(b"/registry/secrets/default/x");
+//! let mut stored = Vec::new();
+//! secrets.seal(b"k8s\0...", context, &mut stored)?;
+//! assert!(stored.starts_with(b"k8s:enc:secretbox:v1:key1:"));
+//!
+//! let (opened, by) = secrets.open(&stored, context)?;
+//! assert_eq!(&opened.data[..], b"k8s\0...");
+//! assert_eq!((opened.stale, by.label.to_string()), (false, "secretbox/key1".to_owned()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod config;
 pub mod object;

@@ -4,10 +4,10 @@
 //! through one door, [`Key::expose`] or [`Plaintext`]'s `Deref`, so that a search for either finds every use.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use subtle::ConstantTimeEq as _;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// The raw bytes of an encryption key.
 pub struct Key(Zeroizing<Vec<u8>>);
@@ -60,7 +60,54 @@ pub enum Plaintext<'a> {
     /// The stored bytes themselves.
     Stored(&'a [u8]),
     /// Bytes that were decrypted, wiped when dropped.
-    Opened(Zeroizing<Vec<u8>>),
+    Opened(Opened),
+}
+
+/// Decrypted bytes, wiped when dropped.
+///
+/// `Zeroizing<Vec<u8>>` does the same byte by byte, which takes half as long as decrypting.
+pub struct Opened(Vec<u8>);
+
+impl Opened {
+    /// Takes ownership of a buffer.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// Drops what follows the first `len` bytes; it is wiped with the rest.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if let Some(dropped) = self.0.get_mut(len..) {
+            dropped.zeroize();
+        }
+        self.0.truncate(len);
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.as_mut_slice().zeroize();
+    }
+}
+
+impl Deref for Opened {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opened([REDACTED], {} bytes)", self.0.len())
+    }
 }
 
 impl Deref for Plaintext<'_> {
@@ -125,7 +172,7 @@ mod tests {
     #[test]
     fn debug_of_a_plaintext_prints_its_length_only() {
         assert_eq!(format!("{:?}", Plaintext::Stored(b"s3cr3t")), "Plaintext([REDACTED], 6 bytes)");
-        let opened = Plaintext::Opened(Zeroizing::new(b"s3cr3t!".to_vec()));
+        let opened = Plaintext::Opened(Opened::new(b"s3cr3t!".to_vec()));
         assert_eq!(format!("{opened:?}"), "Plaintext([REDACTED], 7 bytes)");
     }
 

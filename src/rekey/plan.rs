@@ -113,6 +113,7 @@ pub(super) fn label(header: &Header<'_>) -> String {
 
 fn class(verdict: HeaderVerdict) -> Class {
     match verdict {
+        HeaderVerdict::KmsNotSupportedYet => Class::KmsNotSupportedYet,
         HeaderVerdict::NoProvider => Class::NoProvider,
         HeaderVerdict::KeyNotConfigured => Class::KeyNotConfigured,
         HeaderVerdict::PlaintextNotAllowed => Class::PlaintextNotAllowed,

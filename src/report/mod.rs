@@ -6,6 +6,7 @@
 mod class;
 mod key;
 mod progress;
+#[cfg(feature = "etcd")]
 mod rekey;
 mod scan;
 mod verify;
@@ -13,6 +14,7 @@ mod verify;
 pub use class::Class;
 pub use key::{EtcdKey, ValueRow, key_id_hash, place_of};
 pub use progress::{NoProgress, Progress};
+#[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport};
 pub use scan::{Dimension, ScanGroup, ScanReport};
 pub use verify::{KeyUse, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};

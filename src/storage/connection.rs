@@ -4,10 +4,10 @@ use std::time::Duration;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, KeyValue, KvClient, PutOptions, Txn, TxnOp, TxnOpResponse};
 use tokio::sync::RwLock;
 
-use super::connector::{ConnectFailure, Connector};
+use super::dial::Dialer;
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::tls::{self, TlsOptions};
+use super::tls::TlsOptions;
 use crate::secret::Password;
 use crate::source::StoredValue;
 
@@ -49,8 +49,7 @@ pub struct Store {
 
 struct Shared {
     live: RwLock<Live>,
-    connector: Connector,
-    options: ConnectOptions,
+    dialer: Dialer,
 }
 
 /// The channel that is in use.
@@ -58,19 +57,21 @@ struct Shared {
 struct Live {
     kv: KvClient,
     client: Client,
+    /// The number of the endpoint.
+    at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
     generation: u64,
 }
 
 impl Live {
-    fn new(client: Client, generation: u64) -> Self {
-        Self { kv: kv_client(&client), client, generation }
+    fn new((at, client): (usize, Client), generation: u64) -> Self {
+        Self { kv: kv_client(&client), client, at, generation }
     }
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("endpoints", &self.shared.options.endpoints).finish_non_exhaustive()
+        f.debug_struct("Store").field("endpoints", &self.shared.dialer.options().endpoints).finish_non_exhaustive()
     }
 }
 
@@ -110,29 +111,9 @@ impl Store {
     ///
     /// [`Error::Unreachable`] names what is wrong with each endpoint, within the dial timeout.
     pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
-        if options.endpoints.is_empty() {
-            return Err(Error::NoEndpoint);
-        }
-        let wants_tls = |endpoint: &Endpoint| endpoint.tls.unwrap_or(options.tls.wants_tls());
-        let config = match options.endpoints.iter().any(wants_tls) {
-            true => Some(tls::client_config(&options.tls)?),
-            false => None,
-        };
-        let server_name = options.tls.server_name.as_deref().map(tls::server_name).transpose()?;
-        let connector = Connector::new(
-            options.endpoints.clone(),
-            config,
-            server_name,
-            options.tls.cert_file.is_some(),
-            options.dial_timeout,
-        );
-        let client = match tokio::time::timeout(options.dial_timeout, open(&connector, &options)).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(explain(&connector, &options, error).await),
-            Err(_) => return Err(explain(&connector, &options, timed_out(options.dial_timeout)).await),
-        };
-        let live = RwLock::new(Live::new(client, 0));
-        Ok(Self { shared: Arc::new(Shared { live, connector, options }) })
+        let dialer = Dialer::new(options)?;
+        let live = RwLock::new(Live::new(dialer.dial(0).await?, 0));
+        Ok(Self { shared: Arc::new(Shared { live, dialer }) })
     }
 
     /// Asks the member that is connected to.
@@ -141,8 +122,8 @@ impl Store {
     ///
     /// When etcd is not available; a member that does not answer such requests (kine does not in all versions) has an empty status.
     pub async fn status(&self) -> Result<ServerStatus, Error> {
-        let mut client = self.live().await.client;
-        let endpoint = self.shared.connector.current().map(ToString::to_string).unwrap_or_default();
+        let Live { mut client, at, .. } = self.live().await;
+        let endpoint = self.shared.dialer.options().endpoints.get(at).map(ToString::to_string).unwrap_or_default();
         let mut status = ServerStatus { endpoint, version: String::new(), db_size: 0, cluster_id: 0, revision: 0 };
         match self.limited(client.status()).await {
             Ok(response) => {
@@ -216,15 +197,17 @@ impl Store {
         let mut backoff = Backoff::new();
         loop {
             let Live { mut kv, generation, .. } = self.live().await;
-            match self.limited(kv.get(key, Some(options.clone()))).await {
-                Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, "reading again");
-                    if !backoff.wait().await {
-                        return Err(error);
-                    }
-                    self.reconnect(generation).await;
-                }
+            let error = match self.limited(kv.get(key, Some(options.clone()))).await {
+                Err(error) if error.is_transient() => error,
                 result => return result,
+            };
+            tracing::debug!(%error, "reading again");
+            let waited = backoff.wait().await;
+            match self.redial(generation).await {
+                // It knows better what is wrong.
+                Err(refused) if !waited || !refused.is_transient() => return Err(refused),
+                _ if !waited => return Err(error),
+                _ => {}
             }
         }
     }
@@ -241,24 +224,25 @@ impl Store {
     /// Replaces a channel that failed, beginning with the next endpoint: a member that answers may still be cut off from the
     /// others.
     pub(super) async fn reconnect(&self, failed: u64) {
-        let shared = &self.shared;
-        let mut live = shared.live.write().await;
-        if live.generation != failed {
-            return;
-        }
-        if shared.options.endpoints.len() > 1 {
-            shared.connector.move_on();
-        }
-        let opened = tokio::time::timeout(shared.options.dial_timeout, open(&shared.connector, &shared.options)).await;
-        if let Ok(Ok(client)) = opened {
-            *live = Live::new(client, failed + 1);
+        if let Err(error) = self.redial(failed).await {
+            tracing::debug!(%error, "no endpoint answers");
         }
     }
 
+    async fn redial(&self, failed: u64) -> Result<(), Error> {
+        let mut live = self.shared.live.write().await;
+        if live.generation == failed {
+            let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
+            *live = Live::new(self.shared.dialer.dial(next).await?, failed + 1);
+        }
+        Ok(())
+    }
+
     async fn limited<T>(&self, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, Error> {
-        match tokio::time::timeout(self.shared.options.command_timeout, call).await {
-            Ok(result) => result.map_err(Error::from_client),
-            Err(_) => Err(timed_out(self.shared.options.command_timeout)),
+        let patience = self.shared.dialer.options().command_timeout;
+        match tokio::time::timeout(patience, call).await {
+            Ok(result) => result.map_err(|error| self.shared.dialer.error(error)),
+            Err(_) => Err(Error::Unavailable { message: format!("no answer within {patience:?}") }),
         }
     }
 }
@@ -278,15 +262,7 @@ pub enum Written {
     },
 }
 
-fn timed_out(after: Duration) -> Error {
-    Error::Unavailable { message: no_answer(after) }
-}
-
-fn no_answer(after: Duration) -> String {
-    format!("no answer within {after:?}")
-}
-
-fn kv_client(client: &Client) -> KvClient {
+pub(super) fn kv_client(client: &Client) -> KvClient {
     client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES)
 }
 
@@ -297,90 +273,20 @@ pub(super) fn stored_value(kv: KeyValue) -> StoredValue {
     StoredValue { key, value, create_revision, mod_revision, version, lease }
 }
 
-async fn open(connector: &Connector, options: &ConnectOptions) -> Result<Client, Error> {
-    let unavailable = |error: tonic::transport::Error| Error::Unavailable { message: error.to_string() };
-    // The connector knows the endpoints; this name is only what requests say they are for.
-    let channel = tonic::transport::Endpoint::from_static("http://etcd")
-        .connect_timeout(options.dial_timeout)
-        .http2_keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(10))
-        .initial_stream_window_size(4 * 1024 * 1024)
-        .initial_connection_window_size(16 * 1024 * 1024)
-        .connect_with_connector(connector.clone())
-        .await
-        .map_err(unavailable)?;
-    let mut client_options = etcd_client::ConnectOptions::new().with_auto_token_refresh(true);
-    if let Some((user, password)) = &options.user {
-        client_options = client_options.with_user(user, password.expose());
-    }
-    let client = Client::from_channel(etcd_client::Channel::Tonic(channel), Some(client_options)).await;
-    let client = client.map_err(|error| match Error::from_client(error) {
-        Error::WrongPassword { .. } => {
-            Error::WrongPassword { user: options.user.as_ref().map(|(user, _)| user.clone()).unwrap_or_default() }
-        }
-        error => error,
-    })?;
-    // Nothing is known of a connection before it has answered: a refused client certificate shows only now. Whether this
-    // key may be read does not matter.
-    match kv_client(&client).get("compact_rev_key", Some(GetOptions::new().with_keys_only())).await {
-        Ok(_) => Ok(client),
-        Err(error) => match Error::from_client(error) {
-            Error::PermissionDenied => Ok(client),
-            error => Err(error),
-        },
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The cause of a failed connection, as the connector saw it; gRPC itself knows of a `transport error` only.
-async fn explain(connector: &Connector, options: &ConnectOptions, error: Error) -> Error {
-    let mut endpoints = connector.take_failures();
-    match error {
-        Error::Unavailable { .. } if !endpoints.is_empty() => {
-            for failed in &mut endpoints {
-                let endpoint = options.endpoints.iter().find(|endpoint| endpoint.to_string() == failed.endpoint);
-                if failed.failure == ConnectFailure::Closed
-                    && let Some(endpoint) = endpoint
-                    && speaks_tls(endpoint, options).await
-                {
-                    failed.failure = ConnectFailure::SpeaksTls;
-                }
-            }
-            Error::Unreachable { endpoints }
-        }
-        Error::Unavailable { message } if message == no_answer(options.dial_timeout) => {
-            let endpoint = connector.current().map(ToString::to_string).unwrap_or_default();
-            let failure = ConnectFailure::Timeout(options.dial_timeout);
-            Error::Unreachable { endpoints: vec![super::ConnectError { endpoint, failure }] }
-        }
-        Error::Etcd { code, message } if code == tonic::Code::Unimplemented || code == tonic::Code::Unknown => {
-            let endpoint = connector.current().map(ToString::to_string).unwrap_or_default();
-            let failure = ConnectFailure::NotEtcd(message);
-            Error::Unreachable { endpoints: vec![super::ConnectError { endpoint, failure }] }
-        }
-        error => error,
-    }
-}
-
-/// Whether a server that closed a connection without TLS would have liked one with TLS.
-async fn speaks_tls(endpoint: &Endpoint, options: &ConnectOptions) -> bool {
-    if endpoint.tls.unwrap_or(options.tls.wants_tls()) {
-        return false;
-    }
-    let any = TlsOptions { danger_accept_any_certificate: true, ..TlsOptions::default() };
-    let Ok(config) = tls::client_config(&any) else { return false };
-    let with_tls = Endpoint { tls: Some(true), ..endpoint.clone() };
-    let probe = Connector::new(vec![with_tls], Some(config), None, false, options.dial_timeout);
-    let Ok(opened) = tokio::time::timeout(options.dial_timeout / 2, open(&probe, options)).await else { return false };
-    match opened {
-        Ok(_) => true,
-        Err(_) => probe.take_failures().iter().any(|failed| {
-            matches!(
-                failed.failure,
-                ConnectFailure::ClientCertificateRequired
-                    | ConnectFailure::ClientCertificateRejected
-                    | ConnectFailure::Certificate(_)
-                    | ConnectFailure::Tls(_)
-            )
-        }),
+    #[test]
+    fn debug_of_options_prints_no_password() {
+        let options = ConnectOptions {
+            endpoints: vec!["127.0.0.1:2379".parse().unwrap()],
+            tls: TlsOptions::default(),
+            user: Some(("root".to_owned(), Password::new("hunter2".to_owned()))),
+            dial_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(30),
+        };
+        let text = format!("{options:?}");
+        assert!(text.contains("root") && !text.contains("hunter2"), "{text}");
     }
 }

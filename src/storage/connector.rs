@@ -2,257 +2,79 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, CertificateError, ClientConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::{Address, Endpoint};
+use super::failure::{ConnectError, ConnectFailure};
 
-/// An endpoint that cannot be used, and why.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{endpoint}: {failure}")]
-pub struct ConnectError {
-    /// The endpoint, as it was given.
-    pub endpoint: String,
-    /// What happened.
-    pub failure: ConnectFailure,
+/// How TLS is spoken.
+#[derive(Clone)]
+pub(super) struct Tls {
+    pub(super) config: Arc<ClientConfig>,
+    /// In place of the host of the endpoint.
+    pub(super) server_name: Option<ServerName<'static>>,
+    pub(super) has_client_certificate: bool,
 }
 
-/// What can go wrong between a client and etcd, each with its own way out.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectFailure {
-    /// Nobody listens there.
-    #[error("connection refused")]
-    Refused,
-    /// The host name is not known.
-    #[error("the host name cannot be resolved")]
-    Resolve,
-    /// No answer in time.
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-    /// There is no such socket.
-    #[error("no such socket")]
-    NoSocket,
-    /// The socket may not be opened.
-    #[error("permission denied")]
-    PermissionDenied,
-    /// The connection was closed in the middle.
-    #[error("the connection was closed while it was set up")]
-    Closed,
-    /// Another failure of the network.
-    #[error("{0}")]
-    Io(String),
-    /// The certificate is signed by nobody who is trusted.
-    #[error("the server's certificate is signed by an authority that is not trusted")]
-    UnknownAuthority,
-    /// The certificate is for another name.
-    #[error("the server's certificate is not valid for {wanted}{}", names_of(.presented))]
-    NameMismatch {
-        /// The name that was looked for.
-        wanted: String,
-        /// The names in the certificate.
-        presented: Vec<String>,
-        /// Whether an IP address was looked for.
-        is_ip: bool,
-    },
-    /// The certificate is no longer valid, or the clock is wrong.
-    #[error("the server's certificate has expired")]
-    Expired,
-    /// The certificate is not valid yet, or the clock is wrong.
-    #[error("the server's certificate is not valid yet")]
-    NotValidYet,
-    /// The certificate is unusable for another reason.
-    #[error("the server's certificate is not accepted: {0}")]
-    Certificate(String),
-    /// The server wants a certificate and got none.
-    #[error("the server requires a client certificate")]
-    ClientCertificateRequired,
-    /// The server does not accept the certificate.
-    #[error("the server does not accept the client certificate")]
-    ClientCertificateRejected,
-    /// TLS was spoken to a server without TLS.
-    #[error("the server does not speak TLS")]
-    NotTls,
-    /// A server with TLS was spoken to without.
-    #[error("the server speaks TLS")]
-    SpeaksTls,
-    /// Another failure of TLS.
-    #[error("TLS: {0}")]
-    Tls(String),
-    /// Something answers that is not etcd.
-    #[error("what answers is not etcd: {0}")]
-    NotEtcd(String),
-}
-
-fn names_of(names: &[String]) -> String {
-    if names.is_empty() { ": it has no names".to_owned() } else { format!(", but for {}", names.join(", ")) }
-}
-
-impl ConnectFailure {
-    fn from_io(error: &io::Error, timeout: Duration) -> Self {
-        if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            return Self::from_tls(tls);
-        }
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused => Self::Refused,
-            io::ErrorKind::TimedOut => Self::Timeout(timeout),
-            io::ErrorKind::NotFound => Self::NoSocket,
-            io::ErrorKind::PermissionDenied => Self::PermissionDenied,
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Self::Io(error.to_string()),
-        }
-    }
-
-    fn from_tls(error: &rustls::Error) -> Self {
-        match error {
-            rustls::Error::InvalidCertificate(certificate) => match certificate {
-                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
-                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
-                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotValidYet,
-                CertificateError::NotValidForName => {
-                    Self::NameMismatch { wanted: "the host".to_owned(), presented: Vec::new(), is_ip: false }
-                }
-                CertificateError::NotValidForNameContext { expected, presented } => Self::NameMismatch {
-                    wanted: expected.to_str().into_owned(),
-                    presented: presented.clone(),
-                    is_ip: matches!(expected, ServerName::IpAddress(_)),
-                },
-                other => Self::Certificate(other.to_string()),
-            },
-            rustls::Error::InvalidMessage(_) => Self::NotTls,
-            rustls::Error::AlertReceived(alert) => match alert {
-                AlertDescription::CertificateRequired => Self::ClientCertificateRequired,
-                // Before TLS 1.3 a missing certificate is a bad one.
-                AlertDescription::BadCertificate
-                | AlertDescription::UnknownCA
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::UnsupportedCertificate
-                | AlertDescription::AccessDenied => Self::ClientCertificateRejected,
-                other => Self::Tls(format!("the server answered {other:?}")),
-            },
-            other => Self::Tls(other.to_string()),
-        }
-    }
-}
-
-/// Opens connections: to whichever endpoint answers, beginning with the one that answered last.
-///
-/// One gRPC channel stands on it. When the connection breaks the channel asks for another, and so moves to the next endpoint.
+/// Opens connections to one endpoint, and remembers why they failed: gRPC knows of a `transport error` only.
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Inner>);
 
 struct Inner {
-    endpoints: Vec<Endpoint>,
-    tls: Option<Arc<ClientConfig>>,
-    server_name: Option<ServerName<'static>>,
-    has_client_certificate: bool,
+    endpoint: Endpoint,
+    tls: Option<Tls>,
     timeout: Duration,
-    next: AtomicUsize,
-    /// What the last attempts failed with, for the message: gRPC says `transport error` only.
-    failures: Mutex<Vec<ConnectError>>,
+    failure: Mutex<Option<ConnectFailure>>,
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("endpoints", &self.0.endpoints).finish_non_exhaustive()
+        f.debug_struct("Connector").field("endpoint", &self.0.endpoint).finish_non_exhaustive()
     }
 }
 
-/// How long one endpoint has before the next is tried beside it.
-const STAGGER: Duration = Duration::from_millis(300);
-
 impl Connector {
-    pub(super) fn new(
-        endpoints: Vec<Endpoint>,
-        tls: Option<Arc<ClientConfig>>,
-        server_name: Option<ServerName<'static>>,
-        has_client_certificate: bool,
-        timeout: Duration,
-    ) -> Self {
-        let (next, failures) = (AtomicUsize::new(0), Mutex::default());
-        Self(Arc::new(Inner { endpoints, tls, server_name, has_client_certificate, timeout, next, failures }))
+    pub(super) fn new(endpoint: Endpoint, tls: Option<Tls>, timeout: Duration) -> Self {
+        Self(Arc::new(Inner { endpoint, tls, timeout, failure: Mutex::default() }))
     }
 
-    /// What went wrong with the connections so far, and forgets it.
-    pub(super) fn take_failures(&self) -> Vec<ConnectError> {
-        std::mem::take(&mut *self.0.failures.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.0.tls.is_some()
     }
 
-    /// The endpoint that is connected to.
-    pub(super) fn current(&self) -> Option<&Endpoint> {
-        self.0.endpoints.get(self.0.next.load(Ordering::Relaxed))
+    /// What went wrong, and forgets it.
+    pub(super) fn take_failure(&self) -> Option<ConnectFailure> {
+        self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Begins with the next endpoint when the next connection is made.
-    pub(super) fn move_on(&self) {
-        let next = (self.0.next.load(Ordering::Relaxed) + 1) % self.0.endpoints.len().max(1);
-        self.0.next.store(next, Ordering::Relaxed);
-    }
-
-    fn record(&self, endpoint: &Endpoint, failure: ConnectFailure) {
+    fn record(&self, failure: ConnectFailure) {
+        let has_client_certificate = self.0.tls.as_ref().is_some_and(|tls| tls.has_client_certificate);
         let failure = match failure {
-            ConnectFailure::ClientCertificateRejected if !self.0.has_client_certificate => {
+            ConnectFailure::ClientCertificateRejected if !has_client_certificate => {
                 ConnectFailure::ClientCertificateRequired
             }
             failure => failure,
         };
-        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.retain(|known| known.endpoint != endpoint.to_string());
-        failures.push(ConnectError { endpoint: endpoint.to_string(), failure });
+        let mut known = self.0.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() || !failure.is_vague() {
+            *known = Some(failure);
+        }
     }
 
-    async fn connect(&self) -> Result<Connection, ConnectError> {
-        let count = self.0.endpoints.len();
-        let first = self.0.next.load(Ordering::Relaxed);
-        let mut attempts = FuturesUnordered::new();
-        // Whoever waits for the connection has the same patience, and should hear which endpoint it was.
-        let patience = self.0.timeout.mul_f32(0.9);
-        for turn in 0..count {
-            let at = (first + turn) % count;
-            let Some(endpoint) = self.0.endpoints.get(at) else { continue };
-            attempts.push(async move {
-                let wait = STAGGER * u32::try_from(turn).unwrap_or(u32::MAX);
-                tokio::time::sleep(wait.min(patience / 2)).await;
-                let dialed = tokio::time::timeout(patience.saturating_sub(wait), self.dial(endpoint)).await;
-                let failed = match dialed {
-                    Ok(Ok(connection)) => return Ok((at, connection)),
-                    Ok(Err(failure)) => failure,
-                    Err(_) => ConnectFailure::Timeout(self.0.timeout),
-                };
-                self.record(endpoint, failed.clone());
-                Err(ConnectError { endpoint: endpoint.to_string(), failure: failed })
-            });
-        }
-        let mut last = ConnectError { endpoint: String::new(), failure: ConnectFailure::Refused };
-        while let Some(attempt) = attempts.next().await {
-            match attempt {
-                Ok((at, connection)) => {
-                    self.0.next.store(at, Ordering::Relaxed);
-                    return Ok(connection);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, ConnectFailure> {
+    /// A connection, after the handshake of TLS.
+    pub(super) async fn connect(&self) -> Result<Connection, ConnectFailure> {
         let failed = |error: io::Error| ConnectFailure::from_io(&error, self.0.timeout);
-        let (stream, host): (Box<dyn Stream>, _) = match &endpoint.address {
+        let (stream, host): (Box<dyn Stream>, _) = match &self.0.endpoint.address {
             Address::Tcp { host, port } => {
                 let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), *port))
                     .await
@@ -265,17 +87,29 @@ impl Connector {
             Address::Unix(path) => (Box::new(UnixStream::connect(path).await.map_err(failed)?), "localhost"),
         };
         let stream: Box<dyn Stream> = match &self.0.tls {
-            Some(config) if endpoint.tls != Some(false) => {
-                let name = match &self.0.server_name {
+            Some(tls) => {
+                let name = match &tls.server_name {
                     Some(name) => name.clone(),
                     None => ServerName::try_from(host.to_owned()).map_err(|_| ConnectFailure::Resolve)?,
                 };
-                let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-                Box::new(stream.map_err(|error| ConnectFailure::from_io(&error, self.0.timeout))?)
+                let connector = TlsConnector::from(Arc::clone(&tls.config));
+                Box::new(connector.connect(name, stream).await.map_err(failed)?)
             }
-            _ => stream,
+            None => stream,
         };
-        Ok(Connection { stream, connector: self.clone(), endpoint: endpoint.clone(), last_read: LastRead::Nothing })
+        Ok(Connection { stream, connector: self.clone(), was_read: false, broken: None })
+    }
+
+    /// Whether a server that ended the handshake of TLS takes HTTP/2 without it.
+    pub(super) async fn answers_http2(&self) -> bool {
+        // RFC 9113, section 3.4: the preface of a client, and settings.
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let Ok(mut connection) = self.connect().await else { return false };
+        if connection.write_all(PREFACE).await.is_err() {
+            return false;
+        }
+        let mut frame = [0; 9];
+        connection.read_exact(&mut frame).await.is_ok() && frame.get(3) == Some(&SETTINGS)
     }
 }
 
@@ -285,23 +119,64 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection that remembers why it broke.
 ///
-/// A server's refusal of the client certificate arrives after the handshake, as an alert in place of the first answer, and an
-/// answer in TLS to a request without arrives as a record.
+/// A server's refusal of the client certificate arrives after the handshake, as an alert in place of the first answer, and
+/// what answers without TLS, or is not etcd, shows by the first bytes.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     connector: Connector,
-    endpoint: Endpoint,
-    last_read: LastRead,
-}
-
-#[derive(PartialEq, Eq)]
-enum LastRead {
-    Nothing,
-    Something,
+    was_read: bool,
+    /// What ended writing, while the rest is read.
+    broken: Option<io::Error>,
 }
 
 /// The type of a TLS record that carries an alert (RFC 8446, section 5.1), and the major version behind it.
 const TLS_ALERT: [u8; 2] = [21, 3];
+/// The type of the frame that a server begins with (RFC 9113, section 3.4); three bytes of length stand before it.
+const SETTINGS: u8 = 4;
+
+impl Connection {
+    /// What the first bytes of a server tell of it.
+    fn judge(&self, read: &[u8]) -> Option<ConnectFailure> {
+        if read.is_empty() {
+            return Some(ConnectFailure::Closed);
+        }
+        if !self.connector.speaks_tls() && read.starts_with(&TLS_ALERT) {
+            return Some(ConnectFailure::SpeaksTls);
+        }
+        if read.get(3).is_none_or(|kind| *kind == SETTINGS) {
+            return None;
+        }
+        let line = read.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line).chars().take(60).collect::<String>();
+        Some(ConnectFailure::NotEtcd(line.escape_default().to_string()))
+    }
+
+    /// Reads what a server said before it hung up: who finds that he cannot write does not read any more.
+    fn write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.broken.is_none() {
+            match write(Pin::new(&mut *self.stream), cx) {
+                Poll::Ready(Err(error)) => self.broken = Some(error),
+                written => return written,
+            }
+        }
+        let mut rest = [0; 512];
+        loop {
+            let mut rest = ReadBuf::new(&mut rest);
+            match Pin::new(&mut *self).poll_read(cx, &mut rest) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !rest.filled().is_empty() => {}
+                Poll::Ready(_) => break,
+            }
+        }
+        let error = self.broken.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+        self.connector.record(ConnectFailure::from_io(&error, self.connector.0.timeout));
+        Poll::Ready(Err(error))
+    }
+}
 
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -309,22 +184,14 @@ impl AsyncRead for Connection {
         let before = buf.filled().len();
         let polled = Pin::new(&mut *this.stream).poll_read(cx, buf);
         match &polled {
-            Poll::Ready(Ok(())) if this.last_read == LastRead::Nothing => {
-                let read = buf.filled().get(before..).unwrap_or_default();
-                let plain = this.connector.0.tls.is_none() || this.endpoint.tls == Some(false);
-                if read.is_empty() {
-                    this.connector.record(&this.endpoint, ConnectFailure::Closed);
-                } else if plain && read.starts_with(&TLS_ALERT) {
-                    this.connector.record(&this.endpoint, ConnectFailure::SpeaksTls);
-                } else if read.starts_with(b"HTTP/1") {
-                    let line = read.split(|byte| *byte == b'\r').next().unwrap_or_default();
-                    let line = String::from_utf8_lossy(line).chars().take(60).collect();
-                    this.connector.record(&this.endpoint, ConnectFailure::NotEtcd(line));
+            Poll::Ready(Ok(())) if !this.was_read => {
+                this.was_read = true;
+                if let Some(failure) = this.judge(buf.filled().get(before..).unwrap_or_default()) {
+                    this.connector.record(failure);
                 }
-                this.last_read = LastRead::Something;
             }
             Poll::Ready(Err(error)) => {
-                this.connector.record(&this.endpoint, ConnectFailure::from_io(error, this.connector.0.timeout));
+                this.connector.record(ConnectFailure::from_io(error, this.connector.0.timeout));
             }
             _ => {}
         }
@@ -334,11 +201,11 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.get_mut().stream).poll_write(cx, buf)
+        self.get_mut().write(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.get_mut().stream).poll_flush(cx)
+        self.get_mut().write(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -350,7 +217,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.get_mut().stream).poll_write_vectored(cx, bufs)
+        self.get_mut().write(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -369,6 +236,13 @@ impl tower_service::Service<Uri> for Connector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { connector.connect().await.map(TokioIo::new) })
+        Box::pin(async move {
+            let timeout = connector.0.timeout;
+            let connected = tokio::time::timeout(timeout, connector.connect()).await;
+            connected.unwrap_or(Err(ConnectFailure::Timeout(timeout))).map(TokioIo::new).map_err(|failure| {
+                connector.record(failure.clone());
+                ConnectError { endpoint: connector.0.endpoint.to_string(), failure }
+            })
+        })
     }
 }

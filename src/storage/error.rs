@@ -1,6 +1,6 @@
 use tonic::Code;
 
-use super::connector::ConnectError;
+use super::failure::ConnectError;
 use super::tls::TlsError;
 
 /// Why etcd could not be read or written.
@@ -11,7 +11,7 @@ pub enum Error {
     #[error("no endpoint is given")]
     NoEndpoint,
     /// A TLS file or flag cannot be used. The operator can fix it.
-    #[error("TLS")]
+    #[error(transparent)]
     Tls(#[from] TlsError),
     /// No endpoint answers. The operator can fix it.
     #[error("cannot connect to etcd")]
@@ -85,6 +85,10 @@ impl Error {
         let message = status.message();
         let says = |text: &str| message.contains(text);
         match status.code() {
+            // An answer of HTTP and not of gRPC: only that of a proxy in front of etcd may be another the next time.
+            code if says("HTTP status code") && code != Code::Unavailable => {
+                Error::Etcd { code: Code::Unknown, message: message.to_owned() }
+            }
             Code::OutOfRange if says("compacted") => Error::Compacted,
             Code::OutOfRange | Code::ResourceExhausted
                 if says("message length too large") || says("larger than max") =>
@@ -97,6 +101,11 @@ impl Error {
             Code::InvalidArgument if says("request is too large") => Error::RequestTooLarge,
             Code::InvalidArgument if says("user name is empty") => Error::UserRequired,
             Code::InvalidArgument if says("authentication failed") => Error::WrongPassword { user: String::new() },
+            // Users or roles were changed since the token was given: whoever connects anew gets another.
+            Code::InvalidArgument if says("revision of auth store is old") => {
+                Error::Unavailable { message: message.to_owned() }
+            }
+            Code::Unknown if says("revision in header is old") => Error::Unavailable { message: message.to_owned() },
             Code::FailedPrecondition if says("authentication is not enabled") => Error::AuthNotEnabled,
             Code::PermissionDenied => Error::PermissionDenied,
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => {
@@ -135,9 +144,13 @@ mod tests {
             (Code::InvalidArgument, "etcdserver: request is too large", "RequestTooLarge"),
             (Code::InvalidArgument, "etcdserver: user name is empty", "UserRequired"),
             (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", "WrongPassword"),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", "Unavailable"),
+            (Code::Unknown, "auth: revision in header is old", "Unavailable"),
             (Code::FailedPrecondition, "etcdserver: authentication is not enabled", "AuthNotEnabled"),
             (Code::PermissionDenied, "etcdserver: permission denied", "PermissionDenied"),
             (Code::Unavailable, "etcdserver: leader changed", "Unavailable"),
+            (Code::Unavailable, "grpc-status header missing, mapped from HTTP status code 503", "Unavailable"),
+            (Code::PermissionDenied, "grpc-status header missing, mapped from HTTP status code 403", "Etcd"),
             (Code::Unknown, "transport error", "Unavailable"),
             (Code::Unknown, "unsupported operations in txn request", "Etcd"),
         ] {

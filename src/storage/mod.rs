@@ -5,16 +5,18 @@
 
 mod connection;
 mod connector;
+mod dial;
 mod endpoint;
 mod error;
+mod failure;
 mod range;
 mod rewrap;
 mod tls;
 
 pub use connection::{ConnectOptions, ServerStatus, Store, Written};
-pub use connector::{ConnectError, ConnectFailure};
 pub use endpoint::{Address, Endpoint, InvalidEndpoint};
 pub use error::Error;
+pub use failure::{ConnectError, ConnectFailure};
 pub use range::{KeyRange, Ranges};
 pub use rewrap::{Refusal, Rewrap, RewrapOptions, Sealed};
 pub use tls::{TlsError, TlsFailure, TlsOptions};

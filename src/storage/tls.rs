@@ -36,7 +36,7 @@ impl TlsOptions {
 
 /// A TLS file or flag that cannot be used. The operator can fix it.
 #[derive(Debug, thiserror::Error)]
-#[error("{flag}{}: {failure}", path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
+#[error("{flag} {}{failure}", path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
 pub struct TlsError {
     /// The flag to change.
     pub flag: &'static str,
@@ -64,7 +64,7 @@ pub enum TlsFailure {
     Pem,
     /// A certificate that is not one.
     #[error("not a usable certificate: {0}")]
-    Certificate(rustls::Error),
+    Certificate(String),
     /// The private key is of a kind that is not supported.
     #[error("unusable private key: {0}")]
     Key(rustls::Error),
@@ -97,7 +97,7 @@ pub(super) fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>, T
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::flag("--cacert", TlsFailure::Certificate(error)))?;
+        .map_err(|error| TlsError::flag("--cacert", unusable(&error)))?;
     let builder = if options.danger_accept_any_certificate {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
     } else {
@@ -110,17 +110,23 @@ pub(super) fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>, T
         (Some(cert_file), Some(key_file)) => {
             let chain = certificates("--cert", cert_file)?;
             let key = private_key(key_file)?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| {
-                let failure = match error {
-                    rustls::Error::InconsistentKeys(_) => TlsFailure::KeyMismatch,
-                    error => TlsFailure::Key(error),
-                };
-                TlsError::new("--key", key_file, failure)
+            builder.with_client_auth_cert(chain, key).map_err(|error| match error {
+                rustls::Error::InvalidCertificate(_) => TlsError::new("--cert", cert_file, unusable(&error)),
+                rustls::Error::InconsistentKeys(_) => TlsError::new("--key", key_file, TlsFailure::KeyMismatch),
+                error => TlsError::new("--key", key_file, TlsFailure::Key(error)),
             })?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
+}
+
+fn unusable(error: &rustls::Error) -> TlsFailure {
+    TlsFailure::Certificate(match error {
+        // Its own text calls it the peer's, which it is not.
+        rustls::Error::InvalidCertificate(error) => format!("{error:?}"),
+        error => error.to_string(),
+    })
 }
 
 /// The name to look for in etcd's certificate.
@@ -134,9 +140,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     match ca_file {
         Some(path) => {
             for certificate in certificates("--cacert", path)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| TlsError::new("--cacert", path, TlsFailure::Certificate(error)))?;
+                roots.add(certificate).map_err(|error| TlsError::new("--cacert", path, unusable(&error)))?;
             }
         }
         None => {

@@ -3,10 +3,9 @@ use std::fmt;
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::{BlockModeDecrypt as _, BlockModeEncrypt as _, InnerIvInit as _, KeyInit as _};
 use aes::{Aes128, Aes192, Aes256};
-use zeroize::Zeroizing;
 
 use super::{DataContext, Error, FromStorage, ProviderKind, Transformer, random};
-use crate::secret::{Key, Plaintext};
+use crate::secret::{Key, Opened, Plaintext};
 
 const BLOCK: usize = 16;
 
@@ -70,7 +69,7 @@ impl Transformer for AesCbc {
             // Upstream panics here: it looks for the padding in front of the text.
             return Err(too_short(2 * BLOCK));
         }
-        let mut text = Zeroizing::new(ciphertext.to_vec());
+        let mut text = Opened::new(ciphertext.to_vec());
         let (blocks, _) = aes::Block::slice_as_chunks_mut(&mut text);
         match &self.0 {
             Cipher::Aes128(aes) => cbc::Decryptor::inner_iv_init(aes, iv.into()).decrypt_blocks(blocks),

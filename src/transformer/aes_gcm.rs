@@ -3,10 +3,9 @@ use std::fmt;
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{AeadInOut as _, KeyInit as _};
 use aes_gcm::aes::{Aes128, Aes192, Aes256};
-use zeroize::Zeroizing;
 
 use super::{DataContext, Error, FromStorage, ProviderKind, Transformer, random};
-use crate::secret::{Key, Plaintext};
+use crate::secret::{Key, Opened, Plaintext};
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
@@ -93,20 +92,20 @@ impl AesGcm {
     }
 
     /// Decrypts `ciphertext || tag`.
-    fn open(&self, nonce: [u8; NONCE], sealed: &[u8], aad: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+    fn open(&self, nonce: [u8; NONCE], sealed: &[u8], aad: &[u8]) -> Result<Opened, Error> {
         let (ciphertext, tag) = sealed.split_last_chunk::<TAG>().ok_or(Error::AuthenticationFailed)?;
         #[cfg(feature = "fast-aead")]
         if let Cipher::AwsLc(key) = &self.0 {
             use aws_lc_rs::aead;
-            let mut text = Zeroizing::new(vec![0; ciphertext.len()]);
+            let mut text = Opened::new(vec![0; ciphertext.len()]);
             let nonce = aead::Nonce::assume_unique_for_key(nonce);
             return key
                 .open_separate_gather(nonce, aead::Aad::from(aad), ciphertext, tag, &mut text)
                 .map(|()| text)
                 .map_err(|_| Error::AuthenticationFailed);
         }
-        let mut text = Zeroizing::new(ciphertext.to_vec());
-        let (nonce, tag, buffer) = (&nonce.into(), &(*tag).into(), text.as_mut_slice().into());
+        let mut text = Opened::new(ciphertext.to_vec());
+        let (nonce, tag, buffer) = (&nonce.into(), &(*tag).into(), (&mut *text).into());
         match &self.0 {
             Cipher::Aes128(gcm) => gcm.decrypt_inout_detached(nonce, aad, buffer, tag),
             Cipher::Aes192(gcm) => gcm.decrypt_inout_detached(nonce, aad, buffer, tag),
@@ -167,6 +166,7 @@ impl Transformer for AesGcm {
 #[cfg(all(test, feature = "fast-aead"))]
 mod tests {
     use proptest::prelude::*;
+    use zeroize::Zeroizing;
 
     use super::*;
 

@@ -40,12 +40,12 @@ pub enum Header<'a> {
     NewerVersion {
         /// The provider as it is stored, for example `aescbc`.
         provider: &'static str,
-        /// The version as it is stored, for example `v2`.
+        /// The version as it is stored, for example `v2`; of a longer text the first 64 bytes.
         version: &'a [u8],
     },
     /// A provider that Kubernetes does not have.
     UnknownProvider {
-        /// The text between the marker and the next `:`.
+        /// The text between the marker and the next `:`; of a longer text the first 64 bytes.
         provider: &'a [u8],
     },
     /// The provider is known, and what should be the name of its key cannot be one.
@@ -84,11 +84,11 @@ impl<'a> Header<'a> {
         let Some(rest) = data.strip_prefix(ENCRYPTED_PREFIX) else { return Header::Plaintext };
         let Some((provider, rest)) = split_at_colon(rest) else { return Header::Incomplete { provider: None } };
         let Some((stored, versions)) = STORED.iter().find(|(stored, _)| stored.as_bytes() == provider) else {
-            return Header::UnknownProvider { provider };
+            return Header::UnknownProvider { provider: shortened(provider) };
         };
         let Some((version, rest)) = split_at_colon(rest) else { return Header::Incomplete { provider: None } };
         let Some((_, kind)) = versions.iter().find(|(known, _)| known.as_bytes() == version) else {
-            return Header::NewerVersion { provider: stored, version };
+            return Header::NewerVersion { provider: stored, version: shortened(version) };
         };
         let named = names(*kind)
             .filter_map(|name| {
@@ -96,8 +96,9 @@ impl<'a> Header<'a> {
                 Some((rest.get(..name.len())?, payload))
             })
             .max_by_key(|(name, _)| name.len());
+        let is_known = named.is_some();
         let (name, payload) = match named.or_else(|| guess_name(*kind, rest)) {
-            Some((name, payload)) if is_name(name) => (name, payload),
+            Some((name, payload)) if is_name(name) && (is_known || name.len() <= MAX_NAME_BYTES) => (name, payload),
             None if is_name(rest) => return Header::Incomplete { provider: Some(*kind) },
             _ => return Header::DamagedName { provider: *kind },
         };
@@ -143,6 +144,14 @@ impl<'a> Header<'a> {
     }
 }
 
+/// The longest name that is believed without a configuration that has it. Kubernetes has no limit; damaged and hostile values
+/// are not to be repeated to their end in every report.
+const MAX_NAME_BYTES: usize = 1024;
+
+fn shortened(text: &[u8]) -> &[u8] {
+    text.get(..64).unwrap_or(text)
+}
+
 /// Names come from YAML or JSON, so they are text; the payload behind them is not.
 fn is_name(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|name| !name.chars().any(char::is_control))
@@ -158,8 +167,7 @@ fn guess_name(kind: ProviderKind, rest: &[u8]) -> Option<(&[u8], &[u8])> {
     if kind != ProviderKind::KmsV1 {
         return Some(first);
     }
-    // Names are short; the bound keeps hostile values from being walked to their end.
-    let candidates = rest.iter().enumerate().take(1024).filter(|(_, byte)| **byte == b':');
+    let candidates = rest.iter().enumerate().take(MAX_NAME_BYTES + 1).filter(|(_, byte)| **byte == b':');
     candidates
         .filter_map(|(at, _)| Some((rest.get(..at)?, rest.get(at + 1..)?)))
         .find(|(name, payload)| std::str::from_utf8(name).is_ok() && EnvelopeV1::parse(payload).is_ok())
@@ -197,6 +205,23 @@ mod tests {
         data.extend_from_slice(&[0, 3, b'd', b'e', b'k']);
         data.extend_from_slice(&[7; 40]);
         assert_eq!(Header::parse(&data).name(), Some(&b"a:b"[..]));
+    }
+
+    /// A value of 1 MB without a second colon was repeated whole in the reports about it.
+    #[test]
+    fn names_without_end_are_not_believed() {
+        let long = "n".repeat(1025);
+        let data = format!("k8s:enc:aesgcm:v1:{long}:payload").into_bytes();
+        assert!(matches!(Header::parse(&data), Header::DamagedName { provider: ProviderKind::AesGcm }));
+        assert_eq!(Header::parse_with_names(&data, |_| [long.as_str()].into_iter()).name(), Some(long.as_bytes()));
+        let data = format!("k8s:enc:aesgcm:v1:{}:payload", &long[1..]).into_bytes();
+        assert_eq!(Header::parse(&data).name(), Some(&long.as_bytes()[1..]));
+        let data = format!("k8s:enc:{long}:v1:k:x").into_bytes();
+        assert!(matches!(Header::parse(&data), Header::UnknownProvider { provider } if provider == &[b'n'; 64]));
+        let data = format!("k8s:enc:kms:{long}:k:x").into_bytes();
+        assert!(
+            matches!(Header::parse(&data), Header::NewerVersion { provider: "kms", version } if version.len() == 64)
+        );
     }
 
     #[test]

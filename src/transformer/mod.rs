@@ -23,6 +23,7 @@ mod prefix;
 mod resources;
 mod secretbox;
 
+use std::cell::RefCell;
 use std::fmt;
 
 pub use aes_cbc::AesCbc;
@@ -94,9 +95,40 @@ pub trait Transformer: fmt::Debug + Send + Sync {
     fn transform_to_storage(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error>;
 }
 
-/// Fills a nonce, an IV or an `info` of `N` bytes from the system's generator.
+/// A nonce, an IV or an `info` of `N` bytes from the system's generator.
+///
+/// The system is asked for many at once: a call for each would take as long as sealing a small value. No byte is given twice.
 fn random<const N: usize>() -> Result<[u8; N], Error> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(Error::Randomness)?;
-    Ok(bytes)
+    struct Pool {
+        bytes: [u8; 512],
+        used: usize,
+    }
+    thread_local! {
+        static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 512], used: 512 }) };
+    }
+    POOL.with_borrow_mut(|pool| {
+        if pool.bytes.len() - pool.used < N {
+            getrandom::fill(&mut pool.bytes).map_err(Error::Randomness)?;
+            pool.used = 0;
+        }
+        let mut taken = [0; N];
+        if let Some(fresh) = pool.bytes.get_mut(pool.used..pool.used + N) {
+            taken.copy_from_slice(fresh);
+            fresh.fill(0);
+        }
+        pool.used += N;
+        Ok(taken)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_random_bytes_are_given_twice() {
+        let drawn: HashSet<_> = (0..10_000).map(|_| super::random::<24>().unwrap()).collect();
+        assert_eq!(drawn.len(), 10_000);
+        assert!(!drawn.contains(&[0; 24]));
+    }
 }

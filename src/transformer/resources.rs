@@ -62,6 +62,8 @@ pub enum HeaderVerdict {
     Stale,
     /// Several keys of the list have the name: opening the value decides.
     Undecided,
+    /// A KMS provider of the list claims the value, and this version cannot ask one.
+    KmsNotSupportedYet,
     /// No provider of the list claims the value.
     NoProvider,
     /// The provider is there, the key is not.
@@ -187,9 +189,11 @@ impl ResourceTransformer {
         let mut places = of_kind()
             .flat_map(|(i, keys)| keys.names.iter().enumerate().map(move |(j, name)| (i, j, name)))
             .filter(|(_, _, name)| claims(name, stored));
+        let is_kms = matches!(provider, ProviderKind::KmsV1 | ProviderKind::KmsV2);
         match (places.next(), places.next()) {
-            (None, _) if matches!(provider, ProviderKind::KmsV1 | ProviderKind::KmsV2) => HeaderVerdict::NoProvider,
+            (None, _) if is_kms => HeaderVerdict::NoProvider,
             (None, _) => HeaderVerdict::KeyNotConfigured,
+            (Some(_), _) if is_kms => HeaderVerdict::KmsNotSupportedYet,
             (Some((0, 0, _)), None) => HeaderVerdict::Current,
             (Some(_), None) => HeaderVerdict::Stale,
             (Some(_), Some(_)) => HeaderVerdict::Undecided,

@@ -215,7 +215,7 @@ impl<'t> Judge<'t> {
             ),
             Header::NewerVersion { provider, version } => Verdict::unreadable(
                 Class::NewerFormat,
-                format!("{provider}:{} is newer than this program: use a newer one", String::from_utf8_lossy(version)),
+                format!("{provider}:{} is newer than this program: use a newer one", version.escape_ascii()),
             ),
             Header::Local { provider, key_name, payload } => {
                 let label = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
@@ -314,9 +314,8 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
         if has_provider {
-            // The name decides the class, and not that a key of another name happens to fit.
             if let Some(verdict) = self.try_other_keys(value, header, None) {
-                return Verdict { class: Class::KeyNotConfigured, ..verdict };
+                return verdict;
             }
             let configured: Vec<_> = list
                 .providers()
@@ -368,7 +367,10 @@ impl<'t> Judge<'t> {
                     key.label, stored.name
                 )
             };
-            return Some(Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone()));
+            // With that name the key would open it, and it would still not be the object that the etcd key names.
+            let known = self.transformers.keys().any(|(_, key)| key.label == stored);
+            let class = if known || inside.is_empty() { Class::KeyRenamed } else { Class::KeyNotConfigured };
+            return Some(Verdict::unreadable(class, message).needing(key.label.clone()));
         }
         None
     }
@@ -385,12 +387,9 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
         return Verdict::unreadable(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
     }
     if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
-        let text = value.iter().take(16).all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-        let begin = if text { "text".to_owned() } else { hex::encode(value.get(..16).unwrap_or(value)) };
-        return Verdict::unreadable(
-            Class::UnknownFormat,
-            format!("neither ciphertext nor an object: it begins with {begin}. Restore it from a backup"),
-        );
+        // None of its bytes are repeated: stored in the clear, they may be a secret.
+        let message = format!("{} bytes, neither ciphertext nor an object. Restore it from a backup", value.len());
+        return Verdict::unreadable(Class::UnknownFormat, message);
     }
     Verdict::unreadable(
         Class::PlaintextNotAllowed,

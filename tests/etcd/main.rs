@@ -7,6 +7,7 @@
 mod support;
 
 mod concurrent;
+mod connection;
 mod fixture;
 mod harness;
 mod interrupted;

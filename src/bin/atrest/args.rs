@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrest::report::Dimension;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
@@ -63,13 +64,13 @@ pub(crate) struct SourceArgs {
     )]
     pub(crate) endpoints: Vec<String>,
     /// Certificates that sign etcd's, instead of the system's
-    #[arg(long, env = "ETCDCTL_CACERT", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_CACERT", value_parser = file(), value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
     /// Client certificate
-    #[arg(long, env = "ETCDCTL_CERT", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_CERT", value_parser = file(), value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of the client certificate
-    #[arg(long, env = "ETCDCTL_KEY", value_name = "FILE")]
+    #[arg(long, env = "ETCDCTL_KEY", value_parser = file(), value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Name to look for in etcd's certificate, when it is not the host in --endpoints
     #[arg(long, env = "ETCDCTL_TLS_SERVER_NAME", value_name = "NAME")]
@@ -81,7 +82,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, env = "ETCDCTL_USER", hide_env_values = true, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// Password of the user; the variable keeps it out of the list of processes
-    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
+    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub(crate) password: Option<String>,
     /// Time for a connection
     #[arg(long, env = "ETCDCTL_DIAL_TIMEOUT", default_value = "5s", value_parser = duration, value_name = "DURATION")]
@@ -146,12 +147,10 @@ pub(crate) enum Output {
     Name,
 }
 
+// In the commands the groups with a heading come last: a heading holds for all that follows.
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScanArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Break the census down by these: resource, namespace, provider, key, key-id
     #[arg(long, value_delimiter = ',', default_value = "resource,provider,key,key-id", value_name = "COLUMNS")]
     pub(crate) by: Vec<Dimension>,
@@ -163,6 +162,10 @@ pub(crate) struct ScanArgs {
     pub(crate) encryption_provider_config: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -173,12 +176,6 @@ pub(crate) enum ScanExpectation {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Stale values are findings too
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) expect: Option<VerifyExpectation>,
@@ -187,6 +184,12 @@ pub(crate) struct VerifyArgs {
     pub(crate) removable: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -197,12 +200,6 @@ pub(crate) enum VerifyExpectation {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RekeyArgs {
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    #[command(flatten)]
-    pub(crate) selection: SelectionArgs,
     /// Write. Without it only the plan is shown. kube-apiserver's audit log does not see these writes
     #[arg(long)]
     pub(crate) yes: bool,
@@ -223,12 +220,16 @@ pub(crate) struct RekeyArgs {
     pub(crate) max_request_bytes: usize,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CryptArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
     /// Resource whose providers are used
     #[arg(long, required_unless_present = "jsonl", value_name = "RESOURCE")]
     pub(crate) resource: Option<String>,
@@ -238,6 +239,8 @@ pub(crate) struct CryptArgs {
     /// Lines of JSON with `resource`, `key` or `key_b64`, and `data` in base64; each is answered with `out`, or `error`
     #[arg(long, conflicts_with_all = ["resource", "key"])]
     pub(crate) jsonl: bool,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -250,6 +253,11 @@ pub(crate) struct ConfigCheckArgs {
     pub(crate) automatic_reload: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// Of etcdctl's variables an empty one is as good as none.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn duration(text: &str) -> Result<Duration, atrest::config::InvalidDuration> {

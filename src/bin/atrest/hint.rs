@@ -30,8 +30,12 @@ fn storage_hints(error: &Error) -> Vec<String> {
     let hint = match error {
         Error::NoEndpoint => "name the members of etcd with --endpoints or ETCDCTL_ENDPOINTS",
         Error::Unreachable { endpoints } => {
-            let mut hints: Vec<_> = endpoints.iter().map(|endpoint| connect_hint(&endpoint.failure)).collect();
-            hints.dedup();
+            let mut hints = Vec::new();
+            for hint in endpoints.iter().map(|endpoint| connect_hint(&endpoint.failure)) {
+                if !hints.contains(&hint) {
+                    hints.push(hint);
+                }
+            }
             return hints;
         }
         Error::Tls(error) => match error.failure {
@@ -82,9 +86,14 @@ fn connect_hint(failure: &ConnectFailure) -> String {
         ConnectFailure::ClientCertificateRejected => {
             "--cert must be valid, and signed by the authority that etcd's --trusted-ca-file names"
         }
+        ConnectFailure::AuthorityAsServer => {
+            "start etcd with a certificate that has no basicConstraints CA:TRUE; --cacert is not the cause"
+        }
+        ConnectFailure::HandshakeRefused => "the server may want a client certificate: give --cert and --key",
         ConnectFailure::NotTls => "use http:// in --endpoints, and leave --cacert, --cert and --key out",
         ConnectFailure::SpeaksTls => "use https:// in --endpoints, with --cacert, --cert and --key",
         ConnectFailure::NotEtcd(_) => "check the port in --endpoints: etcd's clients use 2379",
+        ConnectFailure::NotReady(_) => "check the cluster with `etcdctl endpoint status`",
         ConnectFailure::Closed => "check --endpoints: is it etcd's client port, and is TLS (https://) wanted?",
         ConnectFailure::Certificate(_) | ConnectFailure::Tls(_) => "check --cacert and the certificate of etcd",
         _ => "check --endpoints",

@@ -20,9 +20,14 @@ fn main() -> ExitCode {
     _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => {
-            _ = error.print();
-            return ExitCode::from(if error.use_stderr() { failure::USAGE } else { 0 });
+        Err(error) if error.use_stderr() => {
+            let text = error.render().to_string();
+            _ = write!(std::io::stderr(), "atrest: {text}");
+            return ExitCode::from(failure::USAGE);
+        }
+        Err(help) => {
+            _ = help.print();
+            return ExitCode::SUCCESS;
         }
     };
     init_logging(args.verbose, args.quiet);

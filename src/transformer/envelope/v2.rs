@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::Error;
 use crate::protobuf::{Field, Reader};
 
@@ -52,15 +54,14 @@ impl<'a> EncryptedObject<'a> {
                 (2, Field::Bytes(bytes)) => key_id = bytes,
                 (3, Field::Bytes(bytes)) => source = bytes,
                 (4, Field::Bytes(bytes)) => {
-                    let (key, value) = annotation(bytes)?;
-                    annotations.retain(|(known, _)| *known != key);
-                    annotations.push((key, value));
+                    annotations.push(annotation(bytes)?);
                 }
                 // Go keeps the low 32 bits of the varint.
                 (5, Field::Varint(value)) => source_type = (value & 0xffff_ffff) as u32 as i32,
                 _ => {}
             }
         }
+        keep_last(&mut annotations);
         // Go checks strings while it decodes, so this comes before everything else.
         let key_id = std::str::from_utf8(key_id).map_err(|_| Error::Utf8 { field: "keyID" })?;
         let encrypted_dek_source_type = match source_type {
@@ -89,6 +90,14 @@ fn annotation(bytes: &[u8]) -> Result<(&str, &[u8]), Error> {
         }
     }
     Ok((std::str::from_utf8(key).map_err(|_| Error::Utf8 { field: "annotations" })?, value))
+}
+
+/// Of a repeated key only the last is kept, in time that does not grow with the square of what a hostile value repeats.
+fn keep_last(annotations: &mut Vec<(&str, &[u8])>) {
+    let mut seen = HashSet::with_capacity(annotations.len());
+    annotations.reverse();
+    annotations.retain(|(key, _)| seen.insert(*key));
+    annotations.reverse();
 }
 
 fn check_length(field: &'static str, actual: usize, max: usize) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 use atrest::config::{Diagnostic, Options, load};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::{read_file, stdout};
+use super::{read_file, stdout, warn_of_mode};
 use crate::args::ConfigCheckArgs;
 use crate::failure::{Failure, USAGE};
 use crate::render::{self, Printable, Sheet};
@@ -10,8 +10,28 @@ use crate::render::{self, Printable, Sheet};
 struct CheckReport {
     ok: bool,
     resources: Vec<String>,
+    #[serde(serialize_with = "findings")]
     errors: Vec<Diagnostic>,
+    #[serde(serialize_with = "findings")]
     warnings: Vec<Diagnostic>,
+}
+
+/// The part of a diagnostic that is promised to whoever reads the report.
+#[derive(Serialize)]
+struct Finding<'d> {
+    path: &'d str,
+    line: u32,
+    column: u32,
+    message: &'d str,
+}
+
+fn findings<S: Serializer>(diagnostics: &[Diagnostic], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(diagnostics.iter().map(|diagnostic| Finding {
+        path: &diagnostic.path,
+        line: diagnostic.line,
+        column: diagnostic.column,
+        message: &diagnostic.message,
+    }))
 }
 
 impl Printable for CheckReport {
@@ -47,8 +67,11 @@ impl Printable for CheckReport {
     }
 }
 
-pub(super) fn check(args: &ConfigCheckArgs) -> Result<u8, Failure> {
+pub(super) fn check(args: &ConfigCheckArgs, quiet: bool) -> Result<u8, Failure> {
     let text = read_file(&args.file)?;
+    if !quiet {
+        warn_of_mode(&args.file);
+    }
     let report = match load(&text, &Options { automatic_reload: args.automatic_reload }) {
         Ok(loaded) => CheckReport {
             ok: true,

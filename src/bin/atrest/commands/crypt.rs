@@ -1,4 +1,6 @@
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::path::Path;
 
 use atrest::resource::{GroupResource, KeyLayout};
 use atrest::source::StoredValue;
@@ -7,7 +9,9 @@ use atrest::verify::Judge;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rayon::prelude::*;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use super::{stdout, transformers};
@@ -24,9 +28,15 @@ pub(super) enum Direction {
 /// The longest line that is taken: etcd's largest value in base64 is far below.
 const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
-pub(super) fn run(args: &CryptArgs, direction: Direction) -> Result<u8, Failure> {
-    let transformers = transformers(&args.config.encryption_provider_config, false)?;
-    let crypt = Crypt { transformers: &transformers, layout: KeyLayout::default(), direction };
+pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result<u8, Failure> {
+    let files = &args.config.encryption_provider_config;
+    if files.iter().any(|file| file == Path::new("-")) {
+        return Err(Failure::Usage(
+            "standard input holds the values: name a file with --encryption-provider-config".to_owned(),
+        ));
+    }
+    let transformers = transformers(files, quiet)?;
+    let crypt = Crypt { transformers: &transformers, layout: KeyLayout::default(), direction, quiet };
     match (&args.resource, &args.key) {
         (Some(resource), Some(key)) => crypt.one(&GroupResource::resolve(resource), key.as_bytes()),
         _ => crypt.lines(),
@@ -37,6 +47,7 @@ struct Crypt<'a> {
     transformers: &'a ResourceTransformers,
     layout: KeyLayout,
     direction: Direction,
+    quiet: bool,
 }
 
 /// A value that was opened or sealed.
@@ -44,13 +55,56 @@ struct Done {
     bytes: Zeroizing<Vec<u8>>,
     stale: bool,
     /// What is wrong with a value that opened all the same.
-    warning: Option<(&'static str, String)>,
+    warning: Option<Finding>,
 }
 
-/// Why it was not, as the class of `verify` and a message.
-struct Refused {
+/// What is wrong, as the class of `verify` and a message.
+#[derive(Serialize)]
+struct Finding {
     class: &'static str,
     message: String,
+}
+
+/// A line that is not kept.
+struct TooLong;
+
+/// The fields of a line, as they are written: numbers keep their digits.
+type Fields<'l> = BTreeMap<String, &'l RawValue>;
+
+/// The answer to a line.
+#[derive(Serialize)]
+struct Reply<'l> {
+    #[serde(flatten)]
+    fields: Fields<'l>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    out: Option<&'l str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<Finding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Finding>,
+}
+
+/// The answer to a line that is none.
+fn refuse(message: &str) -> Zeroizing<Vec<u8>> {
+    let answer = json!({ "error": { "class": "malformed", "message": message } });
+    Zeroizing::new(answer.to_string().into_bytes())
+}
+
+/// Reads up to the end of the line, and keeps nothing of it.
+fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
+    loop {
+        let buffer = input.fill_buf()?;
+        let (used, ended) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        input.consume(used);
+        if ended {
+            return Ok(());
+        }
+    }
 }
 
 impl Crypt<'_> {
@@ -58,11 +112,11 @@ impl Crypt<'_> {
         let mut data = Zeroizing::new(Vec::new());
         std::io::stdin().lock().read_to_end(&mut data)?;
         let done =
-            self.value(resource, key, &data).map_err(|Refused { class, message }| Failure::Value { class, message })?;
+            self.value(resource, key, &data).map_err(|Finding { class, message }| Failure::Value { class, message })?;
         let mut out = stdout();
         out.write_all(&done.bytes)?;
         out.flush()?;
-        if let Some((class, message)) = done.warning {
+        if let Some(Finding { class, message }) = done.warning.filter(|_| !self.quiet) {
             _ = writeln!(std::io::stderr(), "atrest: warning: {class}: {message}");
         }
         Ok(0)
@@ -77,14 +131,25 @@ impl Crypt<'_> {
         loop {
             let mut line = Zeroizing::new(Vec::new());
             let read = (&mut input).take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line)?;
-            if read > 0 && !line.trim_ascii().is_empty() {
-                lines.push(line);
+            let whole = line.ends_with(b"\n") || read < MAX_LINE_BYTES;
+            if !whole {
+                // What follows is of the same line, and no line of its own.
+                skip_line(&mut input)?;
+                lines.push(Err(TooLong));
+            } else if !line.trim_ascii().is_empty() {
+                lines.push(Ok(line));
             }
             // More than one read is in the buffer: go on collecting as long as nothing has to be waited for.
             if read > 0 && input.buffer().contains(&b'\n') {
                 continue;
             }
-            let answers: Vec<_> = lines.par_iter().map(|line| self.line(line)).collect();
+            let answers: Vec<_> = lines
+                .par_iter()
+                .map(|line| match line {
+                    Ok(line) => self.line(line),
+                    Err(TooLong) => (refuse(&format!("the line is longer than {MAX_LINE_BYTES} bytes")), false),
+                })
+                .collect();
             for (answer, ok) in answers {
                 failed |= !ok;
                 out.write_all(&answer)?;
@@ -99,65 +164,60 @@ impl Crypt<'_> {
     }
 
     fn line(&self, line: &[u8]) -> (Zeroizing<Vec<u8>>, bool) {
-        let mut fields = match serde_json::from_slice::<Map<String, Value>>(line) {
+        let mut fields = match serde_json::from_slice::<Fields<'_>>(line.trim_ascii_end()) {
             Ok(fields) => fields,
-            Err(error) => {
-                // Where, but not what: the line may hold a plaintext.
-                let message = format!("not a JSON object (at column {})", error.column());
-                let answer = json!({ "error": { "class": "malformed", "message": message } });
-                return (Zeroizing::new(answer.to_string().into_bytes()), false);
-            }
+            // Where, but not what: the line may hold a plaintext.
+            Err(error) => return (refuse(&format!("not a JSON object (at column {})", error.column())), false),
         };
-        let answer = self.answer(&mut fields);
-        let ok = answer.is_ok();
-        match answer {
-            Ok(done) => {
-                fields.insert("out".into(), STANDARD.encode(&done.bytes).into());
-                fields.insert("stale".into(), done.stale.into());
-                if let Some((class, message)) = done.warning {
-                    fields.insert("warning".into(), json!({ "class": class, "message": message }));
-                }
-            }
-            Err(Refused { class, message }) => {
-                fields.insert("error".into(), json!({ "class": class, "message": message }));
-            }
+        // Of an answer that is fed back, only what was asked is repeated.
+        for answered in ["out", "stale", "error", "warning"] {
+            fields.remove(answered);
         }
-        (Zeroizing::new(Value::Object(fields).to_string().into_bytes()), ok)
+        let answer = self.answer(&mut fields);
+        let out = answer.as_ref().ok().map(|done| Zeroizing::new(STANDARD.encode(&done.bytes)));
+        // Room for all of it at once, so that no copy of a plaintext is left behind by growing.
+        let out_len = out.as_ref().map_or(0, |out| out.len());
+        let (stale, warning, error) = match answer {
+            Ok(Done { stale, warning, .. }) => (Some(stale), warning, None),
+            Err(finding) => (None, None, Some(finding)),
+        };
+        let reply = Reply { fields, out: out.as_ref().map(|out| out.as_str()), stale, warning, error };
+        let mut answer = Zeroizing::new(Vec::with_capacity(line.len() + out_len + 4096));
+        match serde_json::to_writer(&mut *answer, &reply) {
+            Ok(()) => (answer, reply.error.is_none()),
+            Err(_) => (refuse("the answer cannot be written as JSON"), false),
+        }
     }
 
     /// Works on the fields of a line. `data` is taken out; everything else is repeated in the answer.
-    fn answer(&self, fields: &mut Map<String, Value>) -> Result<Done, Refused> {
-        let malformed = |message: &str| Refused { class: "malformed", message: message.to_owned() };
-        let data = match fields.remove("data") {
-            Some(Value::String(text)) => Zeroizing::new(text),
-            _ => return Err(malformed("the field data must be a string in base64")),
-        };
-        let data = STANDARD.decode(data.as_bytes()).map(Zeroizing::new);
-        let data = data.map_err(|_| malformed("the field data must be a string in base64"))?;
-        let resource = match fields.get("resource") {
-            Some(Value::String(text)) => GroupResource::resolve(text),
-            _ => return Err(malformed("the field resource must be a string")),
-        };
-        let key = match (fields.get("key"), fields.get("key_b64")) {
-            (Some(Value::String(text)), None) => text.as_bytes().to_vec(),
-            (None, Some(Value::String(text))) => {
+    fn answer(&self, fields: &mut Fields<'_>) -> Result<Done, Finding> {
+        let malformed = |message: &str| Finding { class: "malformed", message: message.to_owned() };
+        let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
+        let data = fields.remove("data").and_then(text).map(Zeroizing::new);
+        let data = data.and_then(|data| STANDARD.decode(data.as_bytes()).ok()).map(Zeroizing::new);
+        let data = data.ok_or_else(|| malformed("the field data must be a string in base64"))?;
+        let resource = fields.get("resource").copied().and_then(text);
+        let resource = resource.ok_or_else(|| malformed("the field resource must be a string"))?;
+        let key = match (fields.get("key").map(|raw| text(raw)), fields.get("key_b64").map(|raw| text(raw))) {
+            (Some(Some(text)), None) => text.into_bytes(),
+            (None, Some(Some(text))) => {
                 STANDARD.decode(text).map_err(|_| malformed("the field key_b64 must be a string in base64"))?
             }
             _ => return Err(malformed("one of the fields key and key_b64 must be there, as a string")),
         };
-        self.value(&resource, &key, &data)
+        self.value(&GroupResource::resolve(&resource), &key, &data)
     }
 
-    fn value(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Result<Done, Refused> {
+    fn value(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Result<Done, Finding> {
         if key.is_empty() {
-            return Err(Refused { class: "malformed", message: "the etcd key is empty".to_owned() });
+            return Err(Finding { class: "malformed", message: "the etcd key is empty".to_owned() });
         }
         let list = self.transformers.transformer_for_resource(&resource.group, &resource.resource);
         let context = DataContext::new(key);
         match self.direction {
             Direction::Encrypt => {
                 let mut sealed = Vec::new();
-                list.seal(data, context, &mut sealed).map_err(|error| Refused {
+                list.seal(data, context, &mut sealed).map_err(|error| Finding {
                     class: "cannot-seal",
                     message: format!("{}: {error}", list.write_key()),
                 })?;
@@ -179,10 +239,11 @@ impl Crypt<'_> {
                         Ok(Done {
                             bytes: Zeroizing::new(opened.data.to_vec()),
                             stale: opened.stale,
-                            warning: wrong.then(|| (judged.row.class.name(), judged.row.message)),
+                            warning: wrong
+                                .then(|| Finding { class: judged.row.class.name(), message: judged.row.message }),
                         })
                     }
-                    Err(_) => Err(Refused { class: judged.row.class.name(), message: judged.row.message }),
+                    Err(_) => Err(Finding { class: judged.row.class.name(), message: judged.row.message }),
                 }
             }
         }

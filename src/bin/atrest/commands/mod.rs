@@ -25,9 +25,9 @@ use crate::progress::Display;
 /// Does what was asked, and gives the exit code.
 pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
-        Command::Config(ConfigCommand::Check(check)) => config::check(check),
-        Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt),
-        Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt),
+        Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
+        Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt, args.quiet),
+        Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt, args.quiet),
         Command::Scan(scan) => block_on(scan::run(scan, args.quiet)),
         Command::Verify(verify) => block_on(verify::run(verify, args.quiet)),
         Command::Rekey(rekey) => block_on(rekey::run(rekey, args.quiet)),
@@ -63,10 +63,10 @@ impl Context {
         let options = ConnectOptions {
             endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
             tls: TlsOptions {
-                ca_file: source.cacert.clone(),
-                cert_file: source.cert.clone(),
-                key_file: source.key.clone(),
-                server_name: source.tls_server_name.clone(),
+                ca_file: given(source.cacert.as_ref()),
+                cert_file: given(source.cert.as_ref()),
+                key_file: given(source.key.as_ref()),
+                server_name: source.tls_server_name.clone().filter(|name| !name.is_empty()),
                 danger_accept_any_certificate: source.insecure_skip_tls_verify,
             },
             user: user_of(source)?,
@@ -107,9 +107,13 @@ fn selection_of(args: &SelectionArgs) -> Result<Selection, Failure> {
     })
 }
 
+fn given(file: Option<&PathBuf>) -> Option<PathBuf> {
+    file.filter(|file| !file.as_os_str().is_empty()).cloned()
+}
+
 fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
     let Some(user) = source.user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
-    let password = source.password.clone();
+    let password = source.password.clone().filter(|password| !password.is_empty());
     let (user, password) = match (user.split_once(':'), password) {
         (_, Some(password)) => (user, password),
         (Some((user, password)), None) => (user, password.to_owned()),

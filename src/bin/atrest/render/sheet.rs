@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::io::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
@@ -14,6 +15,16 @@ pub(crate) struct Sheet {
 /// Columns of numbers, which stand to the right.
 const NUMBERS: [&str; 6] = ["VALUES", "BYTES", "WRITES", "OLDEST", "NEWEST", "REVISION"];
 
+/// Names and headers come from whoever wrote to etcd: nothing of them may move the cursor or colour the terminal.
+fn printable(cell: &str) -> Cow<'_, str> {
+    match cell.chars().any(char::is_control) {
+        true => {
+            cell.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+        }
+        false => Cow::Borrowed(cell),
+    }
+}
+
 impl Sheet {
     pub(super) fn write_table(&self, out: &mut dyn Write) -> Result<(), Failure> {
         if !self.title.is_empty() {
@@ -23,7 +34,7 @@ impl Sheet {
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(&self.columns);
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(row.iter().map(|cell| printable(cell)));
         }
         for (i, name) in self.columns.iter().enumerate() {
             let Some(column) = table.column_mut(i) else { continue };
@@ -50,5 +61,23 @@ impl Sheet {
         }
         csv.flush()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_cannot_command_the_terminal() {
+        let sheet = Sheet {
+            title: "",
+            columns: vec!["NAME"],
+            rows: vec![vec!["\u{1b}]0;x\u{7}\r\u{9b}2J".to_owned()], vec!["grün".to_owned()]],
+        };
+        let mut out = Vec::new();
+        sheet.write_table(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "NAME\n\\u{1b}]0;x\\u{7}\\r\\u{9b}2J\ngrün\n");
     }
 }

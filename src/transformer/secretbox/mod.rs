@@ -1,14 +1,15 @@
+mod keystream;
+
 use std::fmt;
 
 use poly1305::Poly1305;
 use poly1305::universal_hash::KeyInit as _;
-use salsa20::XSalsa20;
-use salsa20::cipher::{KeyIvInit as _, StreamCipher as _};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
+use self::keystream::Keystream;
 use super::{DataContext, Error, FromStorage, ProviderKind, Transformer, random};
-use crate::secret::{Key, Plaintext};
+use crate::secret::{Key, Opened, Plaintext};
 
 const NONCE: usize = 24;
 const TAG: usize = 16;
@@ -34,14 +35,6 @@ impl Secretbox {
             .map_err(|_| Error::KeyLength { provider: ProviderKind::Secretbox, actual: key.len() })?;
         Ok(Self(Zeroizing::new(key)))
     }
-
-    /// The stream for one nonce, behind its first 32 bytes, which are the key of the authenticator.
-    fn start(&self, nonce: &[u8; NONCE]) -> (XSalsa20, Poly1305) {
-        let mut stream = XSalsa20::new((&*self.0).into(), nonce.into());
-        let mut authenticator_key = Zeroizing::new([0; 32]);
-        stream.apply_keystream(authenticator_key.as_mut_slice());
-        (stream, Poly1305::new((&*authenticator_key).into()))
-    }
 }
 
 impl fmt::Debug for Secretbox {
@@ -50,8 +43,8 @@ impl fmt::Debug for Secretbox {
     }
 }
 
-fn tag(authenticator: Poly1305, ciphertext: &[u8]) -> [u8; TAG] {
-    authenticator.compute_unpadded(ciphertext).into()
+fn tag(stream: &Keystream, ciphertext: &[u8]) -> [u8; TAG] {
+    Poly1305::new(stream.authenticator_key().into()).compute_unpadded(ciphertext).into()
 }
 
 impl Transformer for Secretbox {
@@ -59,12 +52,12 @@ impl Transformer for Secretbox {
         let too_short = Error::TooShort { required: NONCE + TAG, actual: data.len() };
         let Some((nonce, sealed)) = data.split_first_chunk::<NONCE>() else { return Err(too_short) };
         let Some((expected, ciphertext)) = sealed.split_first_chunk::<TAG>() else { return Err(too_short) };
-        let (mut stream, authenticator) = self.start(nonce);
-        if !bool::from(tag(authenticator, ciphertext).ct_eq(expected)) {
+        let stream = Keystream::new(&self.0, nonce);
+        if !bool::from(tag(&stream, ciphertext).ct_eq(expected)) {
             return Err(Error::AuthenticationFailed);
         }
-        let mut text = Zeroizing::new(ciphertext.to_vec());
-        stream.apply_keystream(&mut text);
+        let mut text = Opened::new(ciphertext.to_vec());
+        stream.apply(&mut text);
         Ok(FromStorage::leaf(Plaintext::Opened(text)))
     }
 
@@ -75,10 +68,10 @@ impl Transformer for Secretbox {
         let tag_at = out.len();
         out.extend_from_slice(&[0; TAG]);
         out.extend_from_slice(plaintext);
-        let (mut stream, authenticator) = self.start(&nonce);
+        let stream = Keystream::new(&self.0, &nonce);
         if let Some((place, text)) = out.get_mut(tag_at..).and_then(|sealed| sealed.split_first_chunk_mut::<TAG>()) {
-            stream.apply_keystream(text);
-            *place = tag(authenticator, text);
+            stream.apply(text);
+            *place = tag(&stream, text);
         }
         Ok(())
     }

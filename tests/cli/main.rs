@@ -1,0 +1,12 @@
+//! The program as it is run: arguments, files and standard input in; exit code, standard output and standard error out.
+//!
+//! `help/` holds what `--help` of every command prints, word for word. `ATREST_UPDATE_HELP=1 cargo test --test cli help`
+//! writes the files anew; the difference belongs into the review of the change.
+
+mod config_check;
+mod crypt;
+mod help;
+mod leaks;
+mod run;
+mod stream;
+mod usage;
