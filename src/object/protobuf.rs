@@ -9,16 +9,15 @@
 use std::borrow::Cow;
 use std::str;
 
-use prost::encoding::{WireType, decode_key, decode_varint};
-
 use super::{Error, Format, Found, Metadata, PROTOBUF_MAGIC};
+use crate::protobuf::{self, Reader};
 
 /// Reads an envelope, its magic included.
 pub(super) fn read(format: Format, plaintext: &[u8]) -> Result<Found<'_>, Error> {
     let body = plaintext.strip_prefix(PROTOBUF_MAGIC).ok_or(Error::Malformed { format, offset: 0 })?;
     let mut found = Found::default();
     let mut object = None;
-    let mut envelope = Fields { format, len: plaintext.len(), rest: body };
+    let mut envelope = Fields { format, reader: Reader::ending_at(plaintext.len(), body) };
     while let Some(field) = envelope.next()? {
         match field.number {
             1 => {
@@ -57,12 +56,10 @@ fn read_metadata<'a>(metadata: &mut Metadata<'a>, mut fields: Fields<'a>) -> Res
     Ok(())
 }
 
-/// The fields of a message that are still to be read.
+/// The fields of a message that are still to be read. Offsets are those of the value.
 struct Fields<'a> {
     format: Format,
-    /// Where the message ends, counted from the value's first byte.
-    len: usize,
-    rest: &'a [u8],
+    reader: Reader<'a>,
 }
 
 struct Field<'a> {
@@ -70,55 +67,35 @@ struct Field<'a> {
     /// Where the field ends.
     end: usize,
     number: u32,
-    /// The content of a length-delimited field.
-    content: Option<&'a [u8]>,
+    value: protobuf::Field<'a>,
 }
 
 impl<'a> Fields<'a> {
-    fn offset(&self) -> usize {
-        self.len.saturating_sub(self.rest.len())
-    }
-
     fn next(&mut self) -> Result<Option<Field<'a>>, Error> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let (format, offset) = (self.format, self.offset());
-        let truncated = Error::Truncated { format, offset };
-        let malformed = Error::Malformed { format, offset };
-        // prost tells a varint that goes on past the end from one that is too long by its text only.
-        let varint_error = |rest: &[u8]| {
-            if rest.len() < 10 && rest.iter().all(|byte| byte & 0x80 != 0) { truncated } else { malformed }
-        };
-
-        let before = self.rest;
-        let (number, wire_type) = decode_key(&mut self.rest).map_err(|_| varint_error(before))?;
-        let before = self.rest;
-        let mut varint = || decode_varint(&mut self.rest).map_err(|_| varint_error(before));
-        let (skipped, content) = match wire_type {
-            WireType::Varint => {
-                varint()?;
-                (0, false)
-            }
-            WireType::ThirtyTwoBit => (4, false),
-            WireType::SixtyFourBit => (8, false),
-            WireType::LengthDelimited => (usize::try_from(varint()?).map_err(|_| truncated)?, true),
+        let (format, offset) = (self.format, self.reader.offset());
+        let next = self.reader.next_field().map_err(|error| match error {
+            protobuf::Error::Truncated { offset } => Error::Truncated { format, offset },
+            protobuf::Error::Malformed { offset } => Error::Malformed { format, offset },
+        })?;
+        match next {
             // Kubernetes has no groups, and its decoder refuses them.
-            WireType::StartGroup | WireType::EndGroup => return Err(malformed),
-        };
-        let (bytes, rest) = self.rest.split_at_checked(skipped).ok_or(truncated)?;
-        self.rest = rest;
-        Ok(Some(Field { format, end: self.offset(), number, content: content.then_some(bytes) }))
+            Some((_, protobuf::Field::Group)) => Err(Error::Malformed { format, offset }),
+            Some((number, value)) => Ok(Some(Field { format, end: self.reader.offset(), number, value })),
+            None => Ok(None),
+        }
     }
 }
 
 impl<'a> Field<'a> {
     fn bytes(&self) -> Result<&'a [u8], Error> {
-        self.content.ok_or(Error::Malformed { format: self.format, offset: self.end })
+        match self.value {
+            protobuf::Field::Bytes(bytes) => Ok(bytes),
+            _ => Err(Error::Malformed { format: self.format, offset: self.end }),
+        }
     }
 
     fn message(&self) -> Result<Fields<'a>, Error> {
-        Ok(Fields { format: self.format, len: self.end, rest: self.bytes()? })
+        Ok(Fields { format: self.format, reader: Reader::ending_at(self.end, self.bytes()?) })
     }
 
     fn text(&self) -> Result<Cow<'a, str>, Error> {

@@ -217,7 +217,7 @@ mod tests {
         let data = format!("k8s:enc:aesgcm:v1:{}:payload", &long[1..]).into_bytes();
         assert_eq!(Header::parse(&data).name(), Some(&long.as_bytes()[1..]));
         let data = format!("k8s:enc:{long}:v1:k:x").into_bytes();
-        assert!(matches!(Header::parse(&data), Header::UnknownProvider { provider } if provider == &[b'n'; 64]));
+        assert!(matches!(Header::parse(&data), Header::UnknownProvider { provider } if *provider == [b'n'; 64]));
         let data = format!("k8s:enc:kms:{long}:k:x").into_bytes();
         assert!(
             matches!(Header::parse(&data), Header::NewerVersion { provider: "kms", version } if version.len() == 64)

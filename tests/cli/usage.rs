@@ -20,13 +20,13 @@ fn wrong_usage_exits_with_2_and_says_nothing_on_standard_output() {
     let cases: [(&[&str], &str); 17] = [
         (&[], "Usage: atrest"),
         (&["config"], "Usage: atrest config"),
-        (&["explode"], "unrecognized subcommand 'explode'"),
+        (&["explode"], "atrest: error: unrecognized subcommand 'explode'"),
         (&["scan", "--nope"], "unexpected argument '--nope'"),
         (&["scan", "-o", "html"], "invalid value 'html'"),
         (&["scan", "--dial-timeout", "5"], "invalid value '5' for '--dial-timeout"),
         (&["scan", "-n", "a", "-A"], "cannot be used with"),
         (&["scan", "--by", "colour"], "invalid value 'colour'"),
-        (&["scan", "--password", "x"], "--user"),
+        (&["scan", "--user", "root"], "atrest: error: --user is given without a password"),
         (&["verify"], "--encryption-provider-config <FILE>"),
         (&["rekey"], "--encryption-provider-config <FILE>"),
         (&["rekey", "--encryption-provider-config", "f", "--concurrency", "0"], "invalid value '0'"),
@@ -40,6 +40,16 @@ fn wrong_usage_exits_with_2_and_says_nothing_on_standard_output() {
         let run = atrest(args, b"").exits(2);
         assert_eq!(run.text(), "", "{args:?}");
         assert!(run.stderr.contains(message), "{args:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_command_that_lacks_its_subcommand_shows_its_help() {
+    for (args, help) in [(&[][..], &["--help"][..]), (&["config"], &["config", "--help"])] {
+        let run = atrest(args, b"").exits(2);
+        let help = atrest(help, b"").exits(0);
+        let first = |text: &str| text.lines().next().map(str::to_owned);
+        assert_eq!(first(&run.stderr), first(help.text()), "{args:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use atrest::config::{Options, load};
-use atrest::secret::{Key, Password, Plaintext};
+use atrest::secret::{Key, Opened, Password, Plaintext};
 use atrest::source::{Page, StoredValue};
 use atrest::transformer::{
     AesCbc, AesGcm, DataContext, Engine, NoMatch, PrefixTransformer, PrefixTransformers, ProviderKind, Secretbox,
@@ -151,7 +151,8 @@ fn values_are_redacted() {
     assert_redacted("StoredValue", &value);
     assert_redacted("Page", &Page { values: vec![value], revision: 2 });
     assert_redacted("Plaintext", &Plaintext::Stored(SECRET));
-    assert_redacted("Plaintext", &Plaintext::Opened(Zeroizing::new(SECRET.to_vec())));
+    assert_redacted("Opened", &Opened::new(SECRET.to_vec()));
+    assert_redacted("Plaintext", &Plaintext::Opened(Opened::new(SECRET.to_vec())));
     let all = secrets(&[identity()]);
     let list = all.transformer_for_resource("", "secrets");
     assert_redacted("FromStorage", &list.open(SECRET, DataContext::new(KEY)).expect("plaintext"));

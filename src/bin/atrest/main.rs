@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
 use args::Args;
 use failure::Failure;
@@ -20,9 +21,15 @@ fn main() -> ExitCode {
     _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = match Args::try_parse() {
         Ok(args) => args,
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            _ = error.print();
+            return ExitCode::from(failure::USAGE);
+        }
         Err(error) if error.use_stderr() => {
-            let text = error.render().to_string();
-            _ = write!(std::io::stderr(), "atrest: {text}");
+            // Without a subcommand it is the help that is shown, and no message of the program.
+            let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            let program = if is_help { "" } else { "atrest: " };
+            _ = write!(std::io::stderr(), "{program}{}", error.render());
             return ExitCode::from(failure::USAGE);
         }
         Err(help) => {

@@ -5,7 +5,7 @@
 
 use salsa20::cipher::consts::U10;
 use salsa20::cipher::{KeyIvInit as _, StreamCipher as _, StreamCipherSeek as _};
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
 const BLOCK: usize = 64;
 /// So many bytes of the stream are made first: the authenticator's key, and enough for a small message.
@@ -13,21 +13,29 @@ const FIRST: usize = 8 * BLOCK;
 const AUTHENTICATOR_KEY: usize = 32;
 
 pub(super) struct Keystream {
-    subkey: Zeroizing<[u8; 32]>,
+    subkey: [u8; 32],
     nonce: [u8; 8],
-    first: Zeroizing<[u8; FIRST]>,
+    first: [u8; FIRST],
+}
+
+impl Drop for Keystream {
+    fn drop(&mut self) {
+        // As slices: arrays are wiped byte by byte, which takes longer than making them.
+        self.subkey.as_mut_slice().zeroize();
+        self.first.as_mut_slice().zeroize();
+    }
 }
 
 impl Keystream {
     pub(super) fn new(key: &[u8; 32], nonce: &[u8; 24]) -> Self {
-        let [a @ .., _, _, _, _, _, _, _, _] = nonce;
-        let mut rest = [0; 8];
-        rest.copy_from_slice(&nonce[16..]);
-        let subkey = Zeroizing::new(salsa20::hsalsa::<U10>(key.into(), a.into()).into());
-        let mut stream = Self { subkey, nonce: rest, first: Zeroizing::new([0; FIRST]) };
-        let mut first = Zeroizing::new([0; FIRST]);
-        stream.xor(0, first.as_mut_slice());
+        let [first @ .., _, _, _, _, _, _, _, _] = nonce;
+        let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, rest @ ..] = nonce;
+        let subkey = salsa20::hsalsa::<U10>(key.into(), first.into()).into();
+        let mut stream = Self { subkey, nonce: *rest, first: [0; FIRST] };
+        let mut first = stream.first;
+        stream.xor(0, &mut first);
         stream.first = first;
+        first.as_mut_slice().zeroize();
         stream
     }
 
@@ -56,7 +64,7 @@ impl Keystream {
             simd.vectorize(avx2::Xor { simd, state: self.state(), block, data });
             return;
         }
-        let mut salsa = salsa20::Salsa20::new((&*self.subkey).into(), (&self.nonce).into());
+        let mut salsa = salsa20::Salsa20::new((&self.subkey).into(), (&self.nonce).into());
         salsa.seek(block * BLOCK as u64);
         salsa.apply_keystream(data);
     }
@@ -65,7 +73,7 @@ impl Keystream {
     #[cfg(all(target_arch = "x86_64", feature = "fast-aead"))]
     fn state(&self) -> [u32; 16] {
         let word = |bytes: &[u8], i: usize| bytes.as_chunks::<4>().0.get(i).map_or(0, |word| u32::from_le_bytes(*word));
-        let (key, nonce) = (|i| word(&*self.subkey, i), |i| word(&self.nonce, i));
+        let (key, nonce) = (|i| word(&self.subkey, i), |i| word(&self.nonce, i));
         // "expand 32-byte k"
         [
             0x6170_7865,
