@@ -47,13 +47,6 @@ struct Verdict {
     unauthenticated: Option<Vec<KeyId>>,
 }
 
-/// A configured key opens the value, and it is not the one that the value names.
-struct OtherKey {
-    verdict: Verdict,
-    /// Whether what comes out is the object that the etcd key names.
-    is_own_object: bool,
-}
-
 impl Verdict {
     fn unreadable(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), opened_by: None, needs: None, needs_inside: None, unauthenticated: None }
@@ -171,9 +164,9 @@ impl<'t> Judge<'t> {
         // One in 256 values opens under a wrong AES-CBC key.
         if class == Class::Garbage
             && by.label.provider == ProviderKind::AesCbc
-            && let Some(other) = self.try_other_keys(value, header, by.key)
+            && let Some(verdict) = self.try_other_keys(value, header, by.key)
         {
-            return other.verdict;
+            return verdict;
         }
         let advice = match (class, by.label.provider) {
             (Class::Garbage, ProviderKind::AesCbc) => {
@@ -259,8 +252,8 @@ impl<'t> Judge<'t> {
             if label.provider == ProviderKind::AesGcm && payload.len() < 28 {
                 return too_short(&label, 28, payload.len());
             }
-            if let Some(other) = self.try_other_keys(value, header, None) {
-                return other.verdict;
+            if let Some(verdict) = self.try_other_keys(value, header, None) {
+                return verdict;
             }
             return Verdict { unauthenticated: Some(claimants), ..Verdict::unreadable(Class::WrongKey, "") }
                 .needing(label);
@@ -321,11 +314,8 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
         if has_provider {
-            match self.try_other_keys(value, header, None) {
-                Some(OtherKey { verdict, is_own_object: true }) => return verdict,
-                // A copy under a prefix that somebody made up: to configure the name would not make it right.
-                Some(OtherKey { verdict, .. }) => return Verdict { class: Class::KeyNotConfigured, ..verdict },
-                None => {}
+            if let Some(verdict) = self.try_other_keys(value, header, None) {
+                return verdict;
             }
             let configured: Vec<_> = list
                 .providers()
@@ -354,17 +344,15 @@ impl<'t> Judge<'t> {
     }
 
     /// Whether a configured key of another name, or another key of the same name, opens the value.
-    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<OtherKey> {
+    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<Verdict> {
         let Header::Local { provider, key_name, payload } = header else { return None };
         let location = self.layout.locate(&value.key);
         let others = self.transformers.keys().filter(|(id, key)| key.label.provider == *provider && Some(*id) != tried);
         for (_, key) in others {
             let Ok(opened) = key.open(payload, DataContext::new(&value.key)) else { continue };
-            let (is_own_object, inside) = match inspect(&opened.data, &location) {
-                Ok(()) => (true, String::new()),
-                Err((Class::IdentityMismatch, found)) => {
-                    (false, format!(". Also, {found}: it may have been copied here"))
-                }
+            let inside = match inspect(&opened.data, &location) {
+                Ok(()) => String::new(),
+                Err((Class::IdentityMismatch, found)) => format!(". Also, {found}: it may have been copied here"),
                 Err(_) => continue,
             };
             let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
@@ -379,8 +367,10 @@ impl<'t> Judge<'t> {
                     key.label, stored.name
                 )
             };
-            let verdict = Verdict::unreadable(Class::KeyRenamed, message).needing(key.label.clone());
-            return Some(OtherKey { verdict, is_own_object });
+            // With that name the key would open it, and it would still not be the object that the etcd key names.
+            let known = self.transformers.keys().any(|(_, key)| key.label == stored);
+            let class = if known || inside.is_empty() { Class::KeyRenamed } else { Class::KeyNotConfigured };
+            return Some(Verdict::unreadable(class, message).needing(key.label.clone()));
         }
         None
     }

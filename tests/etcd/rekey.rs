@@ -144,7 +144,7 @@ fn a_rewritten_event_still_expires() {
         let etcd = Etcd::start(version);
         let client = etcd.client();
         let old = transformers(&config("events", &[&format!("aescbc old {K1}")]));
-        let (short, long) = (client.grant_lease(5), client.grant_lease(3600));
+        let (short, long) = (client.grant_lease(8), client.grant_lease(3600));
         let key = |name: &str| format!("/registry/events/a/{name}");
         for (name, lease) in [("short", short), ("long", long), ("none", 0)] {
             let value = sealed(&old, key(name).as_bytes(), &object("Event", "a", name, "x"));

@@ -53,7 +53,8 @@ fn name_of(key: &str) -> &str {
     key.rsplit('/').next().unwrap_or_default()
 }
 
-/// A value that names a key which is not configured was said to be renamed when a key of another name happened to open it.
+/// A copied value that names a key which is not configured was said to be under a renamed key, because a key of another name
+/// happens to open it.
 #[test]
 fn every_damaged_value_has_its_class_and_says_what_to_do() {
     let expected: BTreeMap<String, Vec<String>> = vector_lines("snapshots/damaged.classes.jsonl")
