@@ -428,6 +428,9 @@ async fn final_pass(
         let needed = used.opens + used.unreadable > 0 || !used.writes.is_empty();
         if needed { &mut report.keys_in_use } else { &mut report.keys_unused }.push(used.key);
     }
+    if !report.keys_unused.is_empty() {
+        report.notes.push(options.selection.layout.scope());
+    }
     Ok(())
 }
 

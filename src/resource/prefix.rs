@@ -141,6 +141,13 @@ impl KeyLayout {
         all
     }
 
+    /// In words: below which prefixes a statement about all values holds.
+    #[must_use]
+    pub fn scope(&self) -> String {
+        let prefixes: Vec<_> = self.prefixes.iter().map(EtcdPrefix::as_str).collect();
+        format!("this is said of values below {}: other API servers may store elsewhere", prefixes.join(", "))
+    }
+
     /// The prefixes, longest first.
     #[must_use]
     pub fn prefixes(&self) -> &[EtcdPrefix] {

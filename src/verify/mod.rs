@@ -227,6 +227,7 @@ impl<'a> Tally<'a> {
         report.keys = key_uses(self.options.transformers, &self.uses);
         if let Some(asked) = &self.options.removable {
             report.removable = Some(removable(asked, &report, self.needed_by));
+            report.notes.push(self.options.selection.layout.scope());
         }
         if !report.single_revision {
             report.notes.push(
