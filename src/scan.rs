@@ -78,7 +78,6 @@ pub async fn scan<S: Source>(
     progress.begin("scanning", source.expected());
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
-        report.revision = page.revision;
         let seen: Vec<_> = page.values.par_iter().filter_map(|value| look(value, options)).collect();
         for seen in seen {
             rows(&seen.row);
@@ -92,8 +91,10 @@ pub async fn scan<S: Source>(
     }
     progress.end();
     report.complete = !stop.load(Ordering::Relaxed);
+    report.revision = source.revision().unwrap_or(0);
     report.single_revision = source.is_consistent();
     report.groups = groups.into_values().collect();
+    report.notes.extend(options.selection.nothing_found(report.values));
     if !report.single_revision {
         report.notes.push(
             "the revision was compacted while it was read: the values are not of a single point in time".to_owned(),

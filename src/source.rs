@@ -49,6 +49,9 @@ pub trait Source {
     /// How many values there will be in all, as far as that is known.
     fn expected(&self) -> Option<u64>;
 
+    /// The revision that is read, once it is known.
+    fn revision(&self) -> Option<i64>;
+
     /// Whether all pages so far are of one revision.
     fn is_consistent(&self) -> bool;
 }

@@ -379,7 +379,7 @@ impl Problem {
             | Problem::Placeholder { .. }
             | Problem::IllegalBase64 { .. }
             | Problem::Base64Padding
-            | Problem::KeyLength { .. } => Some("make a new key with keygen".to_owned()),
+            | Problem::KeyLength { .. } => Some("make a new key: head -c 32 /dev/urandom | base64".to_owned()),
             Problem::InvalidEndpoint { .. } | Problem::NoEndpoint | Problem::EndpointWithoutSocket => {
                 Some("write unix:///path/of/the.sock, with three slashes".to_owned())
             }

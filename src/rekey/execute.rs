@@ -8,10 +8,10 @@ use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::plan::label;
-use super::{Error, Options, check_write_keys};
+use super::plan::{label, plan};
+use super::{Error, Options};
 use crate::report::{
-    Class, EtcdKey, JournalEntry, NotRewritten, PlanGroup, Progress, RekeyReport, ValueRow, VerifyRow,
+    Class, EtcdKey, JournalEntry, NotRewritten, PlanGroup, Progress, RekeyReport, ValueRow, VerifyRow, WrongKey,
 };
 use crate::resource::{KeyLayout, Location, Selection};
 use crate::source::{Source as _, StoredValue};
@@ -70,7 +70,13 @@ pub async fn execute(
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<RekeyReport, Error> {
-    check_write_keys(options)?;
+    let everything = Ranges::of_prefixes(store, &options.selection.layout.all());
+    let mut source = ranges(store, options.selection);
+    source.count().await?;
+    let plan = plan(source, everything, options, progress, stop).await?;
+    if let Some(WrongKey { key, values }) = plan.wrong_keys.into_iter().next() {
+        return Err(Error::WrongWriteKey { key, values });
+    }
     let shared = Arc::new(Shared {
         store: store.clone(),
         transformers: Arc::clone(transformers),
@@ -78,8 +84,7 @@ pub async fn execute(
         rewrap: execution.rewrap,
     });
     let mut source = ranges(store, options.selection);
-    source.count().await?;
-    progress.begin("rewriting", source.expected());
+    progress.begin("rewriting", Some(plan.to_rewrite));
     let begun = Instant::now();
     let mut pace = Pace::new(execution.rate);
     let mut run = Run {
@@ -105,9 +110,18 @@ pub async fn execute(
         for value in page.values {
             match due(&value, &shared, options.selection) {
                 Due::Yes => {}
+                Due::NotObject => {
+                    run.report.not_objects.push(NotRewritten {
+                        key: EtcdKey::new(&value.key),
+                        mod_revision: value.mod_revision,
+                        message:
+                            "not the key of an object, so never rewritten: delete it, or move it to where it belongs"
+                                .to_owned(),
+                    });
+                    continue;
+                }
                 due => {
                     run.report.already_current += u64::from(due == Due::Current);
-                    progress.advance(1);
                     continue;
                 }
             }
@@ -124,6 +138,7 @@ pub async fn execute(
     progress.end();
     let mut report = run.finish();
     report.seconds = begun.elapsed().as_secs_f64();
+    report.planned = plan.to_rewrite;
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
         if let Err(error) = final_pass(&mut report, store, options, progress, stop).await {
@@ -153,19 +168,25 @@ enum Due {
     Yes,
     /// The key that writes now wrote it.
     Current,
+    /// It is stale, and lies where no object of the resource is.
+    NotObject,
     /// It cannot be read, or is nothing to rewrite.
     No,
 }
 
 fn due(value: &StoredValue, shared: &Shared, selection: &Selection) -> Due {
     let location = shared.layout.locate(&value.key);
-    let Location::Object { resource, .. } = &location else { return Due::No };
+    let (Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. }) = &location else {
+        return Due::No;
+    };
     if !selection.includes(&location) {
         return Due::No;
     }
+    let is_object = matches!(location, Location::Object { .. });
     let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
     match list.judge(&list.header(&value.value)) {
-        HeaderVerdict::Stale | HeaderVerdict::Undecided => Due::Yes,
+        HeaderVerdict::Stale | HeaderVerdict::Undecided if is_object => Due::Yes,
+        HeaderVerdict::Stale | HeaderVerdict::Undecided => Due::NotObject,
         HeaderVerdict::Current if list.is_configured() => Due::Current,
         _ => Due::No,
     }
@@ -344,8 +365,10 @@ impl Run<'_> {
             Outcome::Refused(row) => self.report.unreadable.push(*row),
             Outcome::TooLarge(value) => self.report.too_large.push(value),
             Outcome::Failed { not_rewritten, fatal } => {
+                if fatal && !self.halted {
+                    self.halt(format!("stopped: {}", not_rewritten.message));
+                }
                 self.report.failed.push(not_rewritten);
-                self.halted |= fatal;
             }
         }
     }
@@ -401,7 +424,8 @@ async fn final_pass(
     let mut stale = Vec::new();
     let mut still_stale = 0;
     let mut rows = |row: &VerifyRow| {
-        if row.class == Class::Stale {
+        // What is not an object is in the report for itself.
+        if row.class == Class::Stale && row.value.name.is_some() {
             still_stale += 1;
             if stale.len() < MAX_STALE_KEYS {
                 stale.push(row.value.key.clone());
@@ -418,7 +442,7 @@ async fn final_pass(
     }
     report.verified = true;
     report.unreadable = verified.findings;
-    report.still_stale = still_stale;
+    report.still_stale = Some(still_stale);
     report.still_stale_keys = stale;
     if options.selection.is_partial() {
         report.notes.push("only a part was rewritten: other values may need the old keys".to_owned());

@@ -6,12 +6,13 @@
 mod execute;
 mod journal;
 mod plan;
+mod write_keys;
 
 pub use execute::{Execution, execute};
 pub use journal::{Journal, JournalError};
 pub use plan::plan;
 
-use crate::resource::Selection;
+use crate::resource::{GroupResource, Selection};
 use crate::transformer::{KeyLabel, ProviderKind, ResourceTransformers};
 
 /// What to rewrite, and by what.
@@ -23,6 +24,8 @@ pub struct Options<'a> {
     pub selection: &'a Selection,
     /// What the reports call the source.
     pub source: String,
+    /// Keys that may write although they open none of the values that name them: somebody knows better.
+    pub trusted: &'a [KeyLabel],
 }
 
 /// Why a rotation cannot begin. The operator can fix it.
@@ -40,18 +43,30 @@ pub enum Error {
         /// The key that writes.
         key: KeyLabel,
     },
+    /// The key that writes is not the one that the API servers have under that name: what it wrote, none could read.
+    #[error("{key} in the configuration opens none of the {values} values that are stored under that name")]
+    WrongWriteKey {
+        /// The key, as PROVIDER/NAME.
+        key: String,
+        /// How many values name it.
+        values: u64,
+    },
     /// The journal cannot be opened.
     #[error("journal")]
     Journal(#[from] JournalError),
 }
 
+impl Options<'_> {
+    /// Whether values of the resource, which may be a wildcard, are selected.
+    fn writes(&self, resource: &GroupResource) -> bool {
+        let selected = &self.selection.resources;
+        selected.is_empty() || resource.resource == "*" || selected.contains(resource)
+    }
+}
+
 /// Refuses a configuration by which nothing can be written.
 fn check_write_keys(options: &Options<'_>) -> Result<(), Error> {
-    let selected = &options.selection.resources;
-    let wanted = |resource: &crate::resource::GroupResource| {
-        selected.is_empty() || resource.resource == "*" || selected.contains(resource)
-    };
-    for (resource, list) in options.transformers.lists().filter(|(resource, _)| wanted(resource)) {
+    for (resource, list) in options.transformers.lists().filter(|(resource, _)| options.writes(resource)) {
         let key = list.write_key();
         if matches!(key.provider, ProviderKind::KmsV1 | ProviderKind::KmsV2) {
             return Err(Error::KmsNotSupportedYet { resource: resource.to_string(), key });

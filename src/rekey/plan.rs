@@ -3,24 +3,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
+use super::write_keys::WriteKeys;
 use super::{Error, Options, check_write_keys};
 use crate::report::{Class, PlanGroup, Progress, RekeyPlan};
 use crate::resource::Location;
 use crate::source::{Source, StoredValue};
-use crate::transformer::{Header, HeaderVerdict, KeyLabel, ProviderKind};
+use crate::transformer::{Header, HeaderVerdict, KeyLabel, ProviderKind, ResourceTransformer};
 
 /// What a rewritten value takes in etcd beside its key and value (`server/storage/quota.go`).
 const QUOTA_OVERHEAD: u64 = 256;
 
-/// Judges every value by its header: nothing is opened, and nothing is written.
+/// Judges every value by its header, and writes nothing.
 ///
-/// It is an estimate: whether a value really opens is known when it is opened.
+/// It is an estimate: whether a value really opens is known when it is opened. Only of the keys that would write it is made sure
+/// that they are the cluster's: of the values that name such a key, some must open. `everything` yields all values; it is read
+/// when the selection leaves some out and those that are selected do not tell.
 ///
 /// # Errors
 ///
 /// When etcd cannot be read, and when the configuration cannot write.
 pub async fn plan<S>(
     mut source: S,
+    everything: S,
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
@@ -33,16 +37,19 @@ where
     let mut plan = RekeyPlan::new(options.source.clone());
     let mut rewrite = BTreeMap::new();
     let mut unreadable = BTreeMap::new();
+    let mut write_keys = WriteKeys::new(options);
     progress.begin("planning", source.expected());
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
-        plan.revision = page.revision;
         let judged: Vec<_> = page.values.par_iter().filter_map(|value| judge(value, options)).collect();
         for judged in judged {
             plan.values += 1;
-            let Judged { group, bytes, growth, verdict } = judged;
+            let Judged { value, list, group, bytes, growth, verdict } = judged;
             match verdict {
-                HeaderVerdict::Current => plan.current += 1,
+                HeaderVerdict::Current => {
+                    plan.current += 1;
+                    write_keys.look_at(value, list);
+                }
                 HeaderVerdict::Stale | HeaderVerdict::Undecided => {
                     plan.to_rewrite += 1;
                     plan.growth_bytes += growth;
@@ -57,7 +64,12 @@ where
         progress.advance(page.values.len() as u64);
     }
     progress.end();
+    plan.revision = source.revision().unwrap_or(0);
     plan.complete = !stop.load(Ordering::Relaxed);
+    if plan.complete && options.selection.is_partial() && write_keys.is_open() {
+        write_keys.look_through(everything, options, progress, stop).await?;
+    }
+    plan.wrong_keys = write_keys.wrong();
     plan.rewrite = rewrite.into_iter().map(|(group, (values, bytes))| plan_group(group, values, bytes)).collect();
     plan.unreadable_groups = unreadable
         .into_iter()
@@ -70,14 +82,16 @@ where
 /// Resource, namespace, the key that the header names, the key that writes.
 type Group = (String, String, String, String);
 
-struct Judged {
+struct Judged<'v> {
+    value: &'v StoredValue,
+    list: &'v ResourceTransformer,
     group: Group,
     bytes: u64,
     growth: u64,
     verdict: HeaderVerdict,
 }
 
-fn judge(value: &StoredValue, options: &Options<'_>) -> Option<Judged> {
+fn judge<'v>(value: &'v StoredValue, options: &Options<'v>) -> Option<Judged<'v>> {
     let location = options.selection.layout.locate(&value.key);
     let Location::Object { resource, namespace, .. } = &location else { return None };
     if !options.selection.includes(&location) {
@@ -90,6 +104,8 @@ fn judge(value: &StoredValue, options: &Options<'_>) -> Option<Judged> {
     }
     let (bytes, key_bytes) = (value.value.len() as u64, value.key.len() as u64);
     Some(Judged {
+        value,
+        list,
         group: (
             resource.to_string(),
             namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default(),

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::resource::{Location, NonObject, NonRest};
 use crate::source::StoredValue;
-use crate::transformer::Header;
+use crate::transformer::{Header, KeyLabel};
 
 /// The complete key of a value in etcd. Keys are bytes.
 ///
@@ -73,6 +73,22 @@ pub struct ValueRow {
 }
 
 impl ValueRow {
+    /// The key that the header names, as PROVIDER/NAME.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match (&self.provider, &self.key_name) {
+            (Some(provider), Some(name)) => format!("{provider}/{name}"),
+            (Some(provider), None) => provider.clone(),
+            (None, _) => "-".to_owned(),
+        }
+    }
+
+    /// Whether the header names this key.
+    #[must_use]
+    pub fn names(&self, label: &KeyLabel) -> bool {
+        self.provider.as_deref() == Some(label.provider.name()) && self.key_name.as_deref().unwrap_or("") == label.name
+    }
+
     /// What can be told of a value without any key.
     #[must_use]
     pub fn of(value: &StoredValue, location: &Location<'_>, header: &Header<'_>) -> Self {

@@ -15,7 +15,7 @@ pub use class::Class;
 pub use key::{EtcdKey, ValueRow, key_id_hash, place_of};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
-pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport};
+pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};
 pub use scan::{Dimension, ScanGroup, ScanReport};
 pub use verify::{KeyUse, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
 

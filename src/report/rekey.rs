@@ -44,8 +44,19 @@ pub struct RekeyPlan {
     pub unreadable: u64,
     /// By cause.
     pub unreadable_groups: Vec<(Class, PlanGroup)>,
+    /// Keys that would write and open none of the values that name them: they are not the cluster's.
+    pub wrong_keys: Vec<WrongKey>,
     /// What should be known before `--yes`.
     pub warnings: Vec<String>,
+}
+
+/// A key of the configuration that has the name, and not the bytes, of the key that wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WrongKey {
+    /// The key, as PROVIDER/NAME.
+    pub key: String,
+    /// How many values name it and do not open.
+    pub values: u64,
 }
 
 impl RekeyPlan {
@@ -62,6 +73,7 @@ impl RekeyPlan {
             current: 0,
             unreadable: 0,
             unreadable_groups: Vec::new(),
+            wrong_keys: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -106,6 +118,8 @@ pub struct RekeyReport {
     pub source: String,
     /// Whether it ran to the end.
     pub complete: bool,
+    /// How many values the plan had for rewriting.
+    pub planned: u64,
     /// Values rewritten and read back.
     pub rewritten: u64,
     /// Values that needed nothing: written by the right key from the beginning, or by somebody else meanwhile.
@@ -118,8 +132,10 @@ pub struct RekeyReport {
     pub failed: Vec<NotRewritten>,
     /// Values that cannot be read or are wrong, and are left as they are.
     pub unreadable: Vec<VerifyRow>,
-    /// Values that the final pass found to be stale.
-    pub still_stale: u64,
+    /// Values below the directory of a resource whose key is not that of an object; never rewritten.
+    pub not_objects: Vec<NotRewritten>,
+    /// Values that the final pass found to be stale; nothing when it was not made, or not to its end.
+    pub still_stale: Option<u64>,
     /// The first keys of them.
     pub still_stale_keys: Vec<EtcdKey>,
     /// Whether the final pass was made.
@@ -142,13 +158,15 @@ impl RekeyReport {
             schema_version: SCHEMA_VERSION,
             source,
             complete: true,
+            planned: 0,
             rewritten: 0,
             already_current: 0,
             gone: 0,
             too_large: Vec::new(),
             failed: Vec::new(),
             unreadable: Vec::new(),
-            still_stale: 0,
+            not_objects: Vec::new(),
+            still_stale: None,
             still_stale_keys: Vec::new(),
             verified: false,
             groups: Vec::new(),

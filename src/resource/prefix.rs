@@ -1,5 +1,7 @@
 //! Etcd prefixes, and keys built below one.
 
+use std::fmt;
+
 use super::known::Tables;
 use super::location::is_custom_resource;
 use super::{Error, ResourceRef, Scope};
@@ -144,8 +146,7 @@ impl KeyLayout {
     /// In words: below which prefixes a statement about all values holds.
     #[must_use]
     pub fn scope(&self) -> String {
-        let prefixes: Vec<_> = self.prefixes.iter().map(EtcdPrefix::as_str).collect();
-        format!("this is said of values below {}: other API servers may store elsewhere", prefixes.join(", "))
+        format!("this is said of values below {self}: other API servers may store elsewhere")
     }
 
     /// The prefixes, longest first.
@@ -156,6 +157,13 @@ impl KeyLayout {
 }
 
 /// [`DEFAULT_PREFIXES`](KeyLayout::DEFAULT_PREFIXES).
+impl fmt::Display for KeyLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes: Vec<_> = self.prefixes.iter().map(EtcdPrefix::as_str).collect();
+        f.write_str(&prefixes.join(", "))
+    }
+}
+
 impl Default for KeyLayout {
     fn default() -> Self {
         Self::new(Self::DEFAULT_PREFIXES)

@@ -20,6 +20,18 @@ impl Selection {
         !self.resources.is_empty() || self.namespace.is_some() || self.key_prefix.is_some()
     }
 
+    /// What to say when nothing was found: a selection that is misspelled must not look like a clean bill.
+    #[must_use]
+    pub fn nothing_found(&self, values: u64) -> Option<String> {
+        match (values, self.is_partial()) {
+            (0, true) => {
+                Some("nothing matches the selection (--resource, -n, --prefix): is it spelled right?".to_owned())
+            }
+            (0, false) => Some(format!("nothing is stored below {}", self.layout)),
+            _ => None,
+        }
+    }
+
     /// What the keys to read begin with: as few and as long prefixes as the selection allows, none within another.
     ///
     /// # Errors

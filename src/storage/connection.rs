@@ -112,7 +112,9 @@ impl Store {
     /// [`Error::Unreachable`] names what is wrong with each endpoint, within the dial timeout.
     pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
         let dialer = Dialer::new(options)?;
-        let live = RwLock::new(Live::new(dialer.dial(0).await?, 0));
+        let live = Live::new(dialer.dial(0).await?, 0);
+        tracing::info!(endpoint = %dialer.options().endpoints.get(live.at).map(ToString::to_string).unwrap_or_default(), "connected");
+        let live = RwLock::new(live);
         Ok(Self { shared: Arc::new(Shared { live, dialer }) })
     }
 

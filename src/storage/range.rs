@@ -171,6 +171,7 @@ impl Source for Ranges {
             if values.is_empty() {
                 continue;
             }
+            tracing::debug!(values = values.len(), revision = pinned, more, "read a page");
             let bytes = values.iter().map(|value| value.key.len() + value.value.len()).sum();
             self.adapt(values.len(), bytes);
             return Ok(Some(Page { values, revision: pinned }));
@@ -179,6 +180,10 @@ impl Source for Ranges {
 
     fn expected(&self) -> Option<u64> {
         self.expected
+    }
+
+    fn revision(&self) -> Option<i64> {
+        self.revision
     }
 
     fn is_consistent(&self) -> bool {

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,6 +119,12 @@ impl ResourceTransformer {
     #[must_use]
     pub fn write_key(&self) -> KeyLabel {
         self.providers.first().map_or_else(KeyLabel::identity, |first| first.label(0))
+    }
+
+    /// The key that writes, unless it is `identity` or of a KMS.
+    #[must_use]
+    pub fn write_key_id(&self) -> Option<KeyId> {
+        self.providers.first()?.ids.first().copied()
     }
 
     /// Recovers a stored value, and says which key did it.
@@ -304,8 +310,8 @@ impl ConfiguredKey {
 /// Upstream: `encryptionconfig.transformerFromOverrides`.
 #[derive(Debug)]
 pub struct ResourceTransformers {
-    exact: HashMap<String, HashMap<String, Arc<ResourceTransformer>>>,
-    groups: HashMap<String, Arc<ResourceTransformer>>,
+    exact: BTreeMap<String, BTreeMap<String, Arc<ResourceTransformer>>>,
+    groups: BTreeMap<String, Arc<ResourceTransformer>>,
     all: Arc<ResourceTransformer>,
     keys: Vec<ConfiguredKey>,
 }
@@ -322,8 +328,8 @@ impl ResourceTransformers {
         let known = known_keys(configurations);
         let build = |resource: &GroupResource| build(configurations, resource, &known).map(Arc::new);
         let all = build(&GroupResource::new(WILDCARD, WILDCARD))?;
-        let mut exact: HashMap<String, HashMap<String, _>> = HashMap::new();
-        let mut groups = HashMap::new();
+        let mut exact: BTreeMap<String, BTreeMap<String, _>> = BTreeMap::new();
+        let mut groups = BTreeMap::new();
         for resource in configurations.iter().flat_map(EncryptionConfiguration::covered) {
             match (resource.group.as_str(), resource.resource.as_str()) {
                 (WILDCARD, WILDCARD) => {}

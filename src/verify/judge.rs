@@ -255,6 +255,9 @@ impl<'t> Judge<'t> {
             if let Some(verdict) = self.try_other_keys(value, header, None) {
                 return verdict;
             }
+            if opens_without_line_feed(value, list) {
+                return Verdict::unreadable(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
+            }
             return Verdict { unauthenticated: Some(claimants), ..Verdict::unreadable(Class::WrongKey, "") }
                 .needing(label);
         }
@@ -280,15 +283,8 @@ impl<'t> Judge<'t> {
         payload: &[u8],
     ) -> Verdict {
         let what = format!("{label}: {} bytes of AES-CBC data are no multiple of the block size", payload.len());
-        let context = DataContext::new(&value.key);
-        if let Some(shorter) = value.value.strip_suffix(b"\n")
-            && let Ok((opened, _)) = list.open(shorter, context)
-            && object::identify(&opened.data).is_ok()
-        {
-            return Verdict::unreadable(
-                Class::Malformed,
-                format!("{what}: a line feed was added at the end; without it the value opens. Put it back without it"),
-            );
+        if opens_without_line_feed(value, list) {
+            return Verdict::unreadable(Class::Malformed, format!("{what}: {LINE_FEED_ADDED}"));
         }
         if payload.starts_with(crate::transformer::ENCRYPTED_PREFIX) {
             return Verdict::unreadable(
@@ -374,6 +370,15 @@ impl<'t> Judge<'t> {
         }
         None
     }
+}
+
+/// etcdctl ends what it prints with a line feed, and who puts that back has put one byte more.
+const LINE_FEED_ADDED: &str = "a line feed was added at the end; without it the value opens. Put it back without it";
+
+fn opens_without_line_feed(value: &StoredValue, list: &ResourceTransformer) -> bool {
+    value.value.strip_suffix(b"\n").is_some_and(|shorter| {
+        list.open(shorter, DataContext::new(&value.key)).is_ok_and(|(opened, _)| object::identify(&opened.data).is_ok())
+    })
 }
 
 fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {

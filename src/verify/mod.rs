@@ -42,25 +42,32 @@ pub struct Options<'a> {
 pub enum RemovableKey {
     /// A key of the configuration.
     Label(KeyLabel),
-    /// The hash of a KMS key ID.
+    /// The beginning of the hash of a KMS key ID, `sha256:` and hexadecimal digits.
     KmsKeyId(String),
 }
 
+/// So many digits of a hash tell key IDs apart; fewer are taken for a key ID.
+const MIN_HASH_DIGITS: usize = 8;
+
 impl RemovableKey {
-    /// Takes `PROVIDER/NAME` for a key of the configuration, and anything else for a KMS key ID or its hash.
+    /// Takes `PROVIDER/NAME` for a key of the configuration, and anything else for a KMS key ID or its hash, which may be cut.
     #[must_use]
     pub fn parse(text: &str) -> Self {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text);
+        let is_hash = digits.len() >= MIN_HASH_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         match text.parse() {
             Ok(label) => Self::Label(label),
-            Err(_) if text.starts_with("sha256:") => Self::KmsKeyId(text.to_owned()),
+            Err(_) if is_hash && (digits.len() == 64 || digits.len() < text.len()) => {
+                Self::KmsKeyId(format!("sha256:{}", digits.to_ascii_lowercase()))
+            }
             Err(_) => Self::KmsKeyId(key_id_hash(text)),
         }
     }
 
     fn is_needed_by(&self, row: &VerifyRow, needs: Option<&KeyLabel>) -> bool {
         match self {
-            Self::Label(label) => needs == Some(label),
-            Self::KmsKeyId(hash) => row.value.kms_key_id_hash.as_ref() == Some(hash),
+            Self::Label(label) => needs == Some(label) || (!row.class.is_readable() && row.value.names(label)),
+            Self::KmsKeyId(hash) => row.value.kms_key_id_hash.as_ref().is_some_and(|stored| stored.starts_with(hash)),
         }
     }
 }
@@ -110,7 +117,6 @@ where
     progress.begin("verifying", source.expected());
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
-        tally.report.revision = page.revision;
         let count = page.values.len() as u64;
         let judged: Vec<_> = page
             .values
@@ -125,6 +131,7 @@ where
     }
     progress.end();
     tally.report.complete = !stop.load(Ordering::Relaxed);
+    tally.report.revision = source.revision().unwrap_or(0);
     tally.report.single_revision = source.is_consistent();
     if tally.report.complete && tally.unplaced.iter().any(Unplaced::may_have_moved) {
         let mut keys = keys().await?;
@@ -144,6 +151,7 @@ struct Tally<'a> {
     opened: HashMap<KeyId, u64>,
     uses: BTreeMap<KeyLabel, (u64, u64)>,
     needed_by: Vec<EtcdKey>,
+    needed_by_unreadable: u64,
     unplaced: Vec<Unplaced>,
     kept_bytes: usize,
     skipped: u64,
@@ -159,6 +167,7 @@ impl<'a> Tally<'a> {
             opened: HashMap::new(),
             uses: BTreeMap::new(),
             needed_by: Vec::new(),
+            needed_by_unreadable: 0,
             unplaced: Vec::new(),
             kept_bytes: 0,
             skipped: 0,
@@ -202,8 +211,9 @@ impl<'a> Tally<'a> {
             key.is_needed_by(&row, needed) || needs_inside.is_some() && key.is_needed_by(&row, needs_inside.as_ref())
         }) {
             self.needed_by.push(row.value.key.clone());
+            self.needed_by_unreadable += u64::from(!row.class.is_readable());
         }
-        let key = needs.map_or_else(|| "-".to_owned(), |label| label.to_string());
+        let key = row.value.label();
         let namespace = row.value.namespace.clone().unwrap_or_default();
         *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
         self.rows.row(&row);
@@ -225,8 +235,9 @@ impl<'a> Tally<'a> {
             .map(|((resource, namespace, key, class), values)| VerifyGroup { resource, namespace, key, class, values })
             .collect();
         report.keys = key_uses(self.options.transformers, &self.uses);
+        report.notes.extend(self.options.selection.nothing_found(report.values + self.skipped));
         if let Some(asked) = &self.options.removable {
-            report.removable = Some(removable(asked, &report, self.needed_by));
+            report.removable = Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable));
             report.notes.push(self.options.selection.layout.scope());
         }
         if !report.single_revision {
@@ -236,7 +247,7 @@ impl<'a> Tally<'a> {
         }
         if self.skipped > 0 {
             report.notes.push(format!(
-                "{} keys are not those of known resources and hold no ciphertext: not judged",
+                "not judged, since they are no keys of known resources and hold no ciphertext: {}",
                 self.skipped
             ));
         }
@@ -262,7 +273,12 @@ fn key_uses(transformers: &ResourceTransformers, uses: &BTreeMap<KeyLabel, (u64,
         .collect()
 }
 
-fn removable(asked: &RemovableKey, report: &VerifyReport, needed_by_keys: Vec<EtcdKey>) -> RemovableAnswer {
+fn removable(
+    asked: &RemovableKey,
+    report: &VerifyReport,
+    needed_by_keys: Vec<EtcdKey>,
+    unreadable: u64,
+) -> RemovableAnswer {
     let key = asked.to_string();
     let needed_by = needed_by_keys.len() as u64;
     let mut reasons = Vec::new();
@@ -271,7 +287,16 @@ fn removable(asked: &RemovableKey, report: &VerifyReport, needed_by_keys: Vec<Et
         reasons.push(format!("it is the key that writes {writes}"));
     }
     if needed_by > 0 {
-        reasons.push(format!("{needed_by} live values need it"));
+        let values = if needed_by == 1 { "1 live value needs it" } else { &format!("{needed_by} live values need it") };
+        reasons.push(match unreadable {
+            0 => values.to_owned(),
+            _ if unreadable == needed_by => format!("{values}, unreadable as they are: restore or delete them first"),
+            _ => format!("{values}, {unreadable} of them unreadable as they are"),
+        });
+    }
+    if report.complete && report.values == 0 {
+        reasons.push("no value was found at all: is it the etcd of the API server, and its --etcd-prefix?".to_owned());
+        return RemovableAnswer { key, removable: Removable::Unknown, reasons, needed_by, needed_by_keys };
     }
     let removable = match (reasons.is_empty(), report.complete, asked) {
         (false, _, _) => Removable::No,

@@ -109,11 +109,11 @@ async fn bare_rotation(store: &Store) -> Duration {
 
 async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count: usize) -> Duration {
     let selection = selection();
-    let options = rekey::Options { transformers, selection: &selection, source: String::new() };
+    let options = rekey::Options { transformers, selection: &selection, source: String::new(), trusted: &[] };
     let execution = Execution { concurrency: CONCURRENCY, rate: None, rewrap: RewrapOptions::default(), journal: None };
     let stop = AtomicBool::new(false);
     let report = rekey::execute(store, transformers, &options, execution, &NoProgress, &stop).await.expect("a report");
-    assert_eq!((report.rewritten, report.still_stale), (count as u64, 0));
+    assert_eq!((report.rewritten, report.still_stale), (count as u64, Some(0)));
     Duration::from_secs_f64(report.seconds)
 }
 

@@ -59,8 +59,9 @@ fn the_table_has_the_hints_too() {
         run.text(),
         "\
 Errors:
-PLACE  FIELD                                            MESSAGE
-9:17   resources[0].providers[0].aescbc.keys[0].secret  the key is 31 bytes long, expected 16, 24 or 32 (make a new key with keygen)
+9:17  resources[0].providers[0].aescbc.keys[0].secret
+    the key is 31 bytes long, expected 16, 24 or 32
+    make a new key: head -c 32 /dev/urandom | base64
 
 kube-apiserver does not accept the file
 "
@@ -94,7 +95,7 @@ fn the_other_forms_hold_the_same() {
     assert_eq!(
         check(&[&file, "-o", "csv"], b"").exits(2).text(),
         "place,field,message\n9:17,resources[0].providers[0].aescbc.keys[0].secret,\"the key is 31 bytes long, expected \
-         16, 24 or 32 (make a new key with keygen)\"\n"
+         16, 24 or 32\nmake a new key: head -c 32 /dev/urandom | base64\"\n"
     );
     assert!(check(&[&file, "-o", "yaml"], b"").exits(2).text().starts_with("ok: false\nresources: []\nerrors:\n"));
     let good = vector("ok-aescbc-identity.yaml");
@@ -114,7 +115,15 @@ fn who_can_read_the_file_can_read_the_keys() {
         file.set_mode(mode);
         assert_eq!(atrest(&["config", "check", path], b"").exits(0).stderr, expected);
         assert_eq!(check(&[path], b"").exits(0).stderr, "");
-        let args = ["encrypt", "--encryption-provider-config", path, "--resource", "secrets", "--key", "/k"];
+        let args = [
+            "encrypt",
+            "--encryption-provider-config",
+            path,
+            "--resource",
+            "secrets",
+            "--key",
+            "/registry/secrets/a/b",
+        ];
         assert_eq!(atrest(&args, b"x").exits(0).stderr, expected);
         assert_eq!(atrest(&[&["-q"], &args[..]].concat(), b"x").exits(0).stderr, "");
     }

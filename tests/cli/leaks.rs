@@ -132,7 +132,7 @@ fn lines_that_are_broken_are_not_quoted() {
         let args = ["-vv", command, "--jsonl", "--encryption-provider-config", file.path()];
         let run = atrest(&args, &input).exits(1);
         assert_absent(command, KEY, &run.stdout);
-        assert_eq!(run.stderr, "");
+        assert_eq!(run.stderr, format!(" INFO configuration file={} resources=\"secrets\"\n", file.path()));
         for line in run.lines() {
             // A field whose name lost a letter is one of the others, and those are repeated.
             let mut line = line;

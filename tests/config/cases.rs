@@ -80,7 +80,7 @@ fn wrapped_keys() {
 fn a_secret_that_is_not_base64() {
     let invalid = refused(&with_secret("\"not*base64==\""));
     assert_eq!(invalid.errors[0].problem, Problem::IllegalBase64 { offset: 3, character: '*' });
-    assert_eq!(invalid.errors[0].hint.as_deref(), Some("make a new key with keygen"));
+    assert_eq!(invalid.errors[0].hint.as_deref(), Some("make a new key: head -c 32 /dev/urandom | base64"));
 }
 
 /// A3, kelseyhightower/kubernetes-the-hard-way#629, and A4, opsnull/follow-me-install-kubernetes-cluster#587.
@@ -328,7 +328,7 @@ fn diagnostics_serialize() {
             "column": 17,
             "problem": {"type": "illegalBase64", "offset": 3, "character": "*"},
             "message": "illegal base64 data at input byte 3: '*'",
-            "hint": "make a new key with keygen",
+            "hint": "make a new key: head -c 32 /dev/urandom | base64",
         }])
     );
 }

@@ -242,7 +242,8 @@ fn a_write_whose_answer_is_lost_counts_once() {
             let new = transformers(&new_text());
             let paused = Paused { etcd: &etcd, after: 8, seen: AtomicU64::new(0) };
             let selection = everywhere();
-            let options = rekey::Options { transformers: &new, selection: &selection, source: String::new() };
+            let options =
+                rekey::Options { transformers: &new, selection: &selection, source: String::new(), trusted: &[] };
             let stop = AtomicBool::new(false);
             let run = rekey::execute(&store, &new, &options, execution(8), &paused, &stop);
             let resume = async {
@@ -257,7 +258,7 @@ fn a_write_whose_answer_is_lost_counts_once() {
             report.unwrap()
         });
         assert_eq!((report.rewritten, report.already_current, report.gone), (40, 0, 0));
-        assert_eq!((report.failed.len(), report.still_stale, report.complete), (0, 0, true));
+        assert_eq!((report.failed.len(), report.still_stale, report.complete), (0, Some(0), true));
         assert_all_current(&etcd, 40);
     }
 }
@@ -311,6 +312,10 @@ impl Source for CompactedAfterFirst<'_> {
 
     fn expected(&self) -> Option<u64> {
         self.ranges.expected()
+    }
+
+    fn revision(&self) -> Option<i64> {
+        self.ranges.revision()
     }
 
     fn is_consistent(&self) -> bool {
@@ -470,6 +475,6 @@ fn options_are_what_they_say() {
     let mut execution = execution(1);
     execution.rewrap.max_request_bytes = 512;
     let report = block_on(async { rekey_with(&store(&etcd).await, &new, &everywhere(), execution).await });
-    assert_eq!((report.rewritten, report.too_large.len(), report.still_stale), (0, 1, 1));
+    assert_eq!((report.rewritten, report.too_large.len(), report.still_stale), (0, 1, Some(1)));
     assert_eq!(etcd.client().get(key(0)).unwrap().version(), 1);
 }

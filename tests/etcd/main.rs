@@ -12,6 +12,7 @@ mod fixture;
 mod harness;
 mod interrupted;
 mod large;
+mod precautions;
 mod rekey;
 mod scan;
 mod verify;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrest::report::Dimension;
+use atrest::transformer::KeyLabel;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use zeroize::Zeroizing;
@@ -242,6 +243,9 @@ pub(crate) struct RekeyArgs {
     /// Keep no journal
     #[arg(long, conflicts_with = "journal")]
     pub(crate) no_journal: bool,
+    /// Write by this key, as `aesgcm/key2`, although it opens none of the values that name it: they are all damaged, not the key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) trust_write_key: Vec<KeyLabel>,
     /// etcd's --max-request-bytes
     #[arg(long, default_value_t = 1_572_864, value_name = "BYTES")]
     pub(crate) max_request_bytes: usize,

@@ -1,6 +1,6 @@
 use atrest::config::Problem;
-use atrest::rekey;
 use atrest::storage::{ConnectFailure, Error, TlsFailure};
+use atrest::{rekey, resource};
 
 use crate::failure::Failure;
 
@@ -8,6 +8,9 @@ use crate::failure::Failure;
 pub(crate) fn hints(failure: &Failure) -> Vec<String> {
     if let Some(error) = failure.storage() {
         return storage_hints(error);
+    }
+    if let Failure::Selection(resource::Error::UnknownResource { resource }) = failure {
+        return vec![resource_hint(&resource.to_string())];
     }
     let hint = match failure {
         Failure::Config { invalid, .. }
@@ -18,12 +21,51 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         Failure::Rekey(rekey::Error::KmsNotSupportedYet { .. }) => {
             "select other resources with --resource, or put a local provider first"
         }
+        Failure::Rekey(rekey::Error::WrongWriteKey { .. }) => {
+            "it is not the key that the API servers have under that name: compare the file with theirs. Nothing was written; if \
+             the key is right, and all those values are damaged, say so with --trust-write-key"
+        }
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
         }
         _ => return Vec::new(),
     };
     vec![hint.to_owned()]
+}
+
+/// kubectl's short names that are not the beginning of the plural.
+const SHORT_NAMES: [(&str, &str); 14] = [
+    ("cm", "configmaps"),
+    ("crd", "customresourcedefinitions.apiextensions.k8s.io"),
+    ("cj", "cronjobs.batch"),
+    ("ds", "daemonsets.apps"),
+    ("hpa", "horizontalpodautoscalers.autoscaling"),
+    ("netpol", "networkpolicies.networking.k8s.io"),
+    ("pdb", "poddisruptionbudgets.policy"),
+    ("pv", "persistentvolumes"),
+    ("pvc", "persistentvolumeclaims"),
+    ("rc", "replicationcontrollers"),
+    ("rs", "replicasets.apps"),
+    ("sa", "serviceaccounts"),
+    ("sts", "statefulsets.apps"),
+    ("svc", "services"),
+];
+
+fn resource_hint(text: &str) -> String {
+    let typed = text.to_lowercase();
+    let short = SHORT_NAMES.iter().find(|(short, _)| *short == typed).map(|(_, resource)| (*resource).to_owned());
+    let meant = short.or_else(|| {
+        let is_meant = |row: &&resource::KnownResource| {
+            row.resource.resource.starts_with(&typed) || row.kind.is_some_and(|kind| kind.to_lowercase() == typed)
+        };
+        resource::known_resources().find(is_meant).map(|row| row.resource.to_string())
+    });
+    match meant {
+        Some(resource) => format!("did you mean {resource}?"),
+        None => {
+            "resources are lower-case plurals, and custom ones need their group: widgets.stable.example.com".to_owned()
+        }
+    }
 }
 
 fn storage_hints(error: &Error) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use atrest::report::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 /// A bar on a terminal, a line of the log every ten seconds elsewhere, nothing when quiet.
 pub(crate) struct Display {
@@ -39,7 +39,7 @@ impl Progress for Display {
             return;
         }
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(expected.unwrap_or(0));
+            let bar = ProgressBar::new(expected.unwrap_or(0)).with_finish(ProgressFinish::AndClear);
             let template = match expected {
                 Some(_) => "{msg} [{bar:30}] {human_pos}/{human_len}  {per_sec:0}  {eta} left",
                 None => "{msg} {spinner} {human_pos}  {per_sec:0}",
@@ -71,7 +71,7 @@ impl Progress for Display {
     fn end(&self) {
         self.with(|phase| {
             if let Some(Phase { bar: Some(bar), .. }) = phase.take() {
-                bar.finish();
+                bar.finish_and_clear();
             }
         });
     }

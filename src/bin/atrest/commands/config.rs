@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use super::{read_file, stdout, warn_of_mode};
 use crate::args::ConfigCheckArgs;
 use crate::failure::{Failure, USAGE};
-use crate::render::{self, Printable, Sheet};
+use crate::render::{self, Form, Printable, Sheet};
 
 #[derive(Serialize)]
 struct CheckReport {
@@ -38,7 +38,7 @@ impl Printable for CheckReport {
     fn sheets(&self, _: bool) -> Vec<Sheet> {
         let rows = |diagnostics: &[Diagnostic]| {
             let row = |diagnostic: &Diagnostic| {
-                let hint = diagnostic.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                let hint = diagnostic.hint.as_ref().map(|hint| format!("\n{hint}")).unwrap_or_default();
                 vec![
                     format!("{}:{}", diagnostic.line, diagnostic.column),
                     if diagnostic.path.is_empty() { "-".to_owned() } else { diagnostic.path.clone() },
@@ -49,8 +49,8 @@ impl Printable for CheckReport {
         };
         let columns = vec!["PLACE", "FIELD", "MESSAGE"];
         vec![
-            Sheet { title: "Errors:", columns: columns.clone(), rows: rows(&self.errors) },
-            Sheet { title: "Warnings:", columns, rows: rows(&self.warnings) },
+            Sheet { title: "Errors:", columns: columns.clone(), rows: rows(&self.errors), form: Form::Blocks },
+            Sheet { title: "Warnings:", columns, rows: rows(&self.warnings), form: Form::Blocks },
         ]
     }
 

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
 
-use atrest::resource::{GroupResource, KeyLayout};
+use atrest::resource::{GroupResource, KeyLayout, Location};
 use atrest::source::StoredValue;
-use atrest::transformer::{DataContext, ResourceTransformers};
+use atrest::transformer::{DataContext, ENCRYPTED_PREFIX, ProviderKind, ResourceTransformers};
 use atrest::verify::Judge;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,6 +24,9 @@ pub(super) enum Direction {
     Decrypt,
     Encrypt,
 }
+
+/// How ciphertext begins in base64.
+const BASE64_OF_PREFIX: &[u8] = b"azhzOmVuYzp";
 
 /// The longest line that is taken: etcd's largest value in base64 is far below.
 const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
@@ -111,8 +114,9 @@ impl Crypt<'_> {
     fn one(&self, resource: &GroupResource, key: &[u8]) -> Result<u8, Failure> {
         let mut data = Zeroizing::new(Vec::new());
         std::io::stdin().lock().read_to_end(&mut data)?;
+        let value = self.stored_bytes(resource, key, &data)?;
         let done =
-            self.value(resource, key, &data).map_err(|Finding { class, message }| Failure::Value { class, message })?;
+            self.value(resource, key, value).map_err(|Finding { class, message }| Failure::Value { class, message })?;
         let mut out = stdout();
         out.write_all(&done.bytes)?;
         out.flush()?;
@@ -221,7 +225,8 @@ impl Crypt<'_> {
                     class: "cannot-seal",
                     message: format!("{}: {error}", list.write_key()),
                 })?;
-                Ok(Done { bytes: Zeroizing::new(sealed), stale: false, warning: None })
+                let warning = self.warn_of_sealing(resource, key, data);
+                Ok(Done { bytes: Zeroizing::new(sealed), stale: false, warning })
             }
             Direction::Decrypt => {
                 let value = StoredValue {
@@ -246,6 +251,46 @@ impl Crypt<'_> {
                     Err(_) => Err(Finding { class: judged.row.class.name(), message: judged.row.message }),
                 }
             }
+        }
+    }
+
+    /// What kube-apiserver would do without a word, and one may not have meant.
+    fn warn_of_sealing(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Option<Finding> {
+        let list = self.transformers.transformer_for_resource(&resource.group, &resource.resource);
+        if data.starts_with(ENCRYPTED_PREFIX) {
+            return Some(Finding { class: "nested", message: "the input is ciphertext already".to_owned() });
+        }
+        if list.write_key().provider == ProviderKind::Identity {
+            let why = if list.is_configured() { "have identity first" } else { "are in no entry of the configuration" };
+            return Some(Finding { class: "plaintext", message: format!("{resource} {why}: stored in the clear") });
+        }
+        let is_object = matches!(self.layout.locate(key), Location::Object { .. });
+        (!is_object).then(|| Finding {
+            class: "unknown-key",
+            message: format!("no object of a known layout has the key {}", key.escape_ascii()),
+        })
+    }
+
+    /// The value in what etcdctl printed: without the line of the key, and without the line feed at the end.
+    fn stored_bytes<'d>(&self, resource: &GroupResource, key: &[u8], data: &'d [u8]) -> Result<&'d [u8], Failure> {
+        if self.direction == Direction::Encrypt {
+            return Ok(data);
+        }
+        if data.starts_with(BASE64_OF_PREFIX) {
+            let message = "the input is base64: decode it first, as with `base64 -d`".to_owned();
+            return Err(Failure::Value { class: "malformed", message });
+        }
+        let value = data.strip_prefix(key).and_then(|rest| rest.strip_prefix(b"\n")).unwrap_or(data);
+        match value.strip_suffix(b"\n") {
+            Some(shorter)
+                if self.value(resource, key, value).is_err() && self.value(resource, key, shorter).is_ok() =>
+            {
+                if !self.quiet {
+                    _ = writeln!(std::io::stderr(), "atrest: warning: the line feed at the end was left out");
+                }
+                Ok(shorter)
+            }
+            _ => Ok(value),
         }
     }
 }

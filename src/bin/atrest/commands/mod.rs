@@ -56,7 +56,9 @@ impl Context {
         let selection = selection_of(selection)?;
         // A selection that cannot be is told before anything is asked of etcd.
         if selection.prefixes()?.is_empty() {
-            return Err(Failure::Usage("--prefix lies outside of what is selected: no key can match".to_owned()));
+            return Err(Failure::Usage(
+                "--prefix lies outside of what is selected and of --etcd-prefix: no key can match".to_owned(),
+            ));
         }
         let endpoints = source.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
         let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
@@ -88,9 +90,14 @@ impl Context {
         Ok(ranges)
     }
 
+    /// Every value of the layout.
+    fn everything(&self) -> Ranges {
+        Ranges::of_prefixes(&self.store, &self.selection.layout.all())
+    }
+
     /// Every key of the layout, for the search for moved values.
     fn all_keys(&self) -> Ranges {
-        Ranges::of_prefixes(&self.store, &self.selection.layout.all()).keys_only()
+        self.everything().keys_only()
     }
 }
 
@@ -166,10 +173,18 @@ impl<'a> Lines<'a> {
     }
 
     fn print(&mut self, row: &impl serde::Serialize) {
+        self.try_to(|out| crate::render::print_line(row, out));
+    }
+
+    fn print_text(&mut self, text: &impl std::fmt::Display) {
+        self.try_to(|out| Ok(writeln!(out, "{text}")?));
+    }
+
+    fn try_to(&mut self, print: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Failure>) {
         if self.failed.is_some() {
             return;
         }
-        if let Err(failure) = crate::render::print_line(row, self.out) {
+        if let Err(failure) = print(self.out) {
             self.failed = Some(failure);
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -193,6 +208,8 @@ fn configuration(file: &Path, quiet: bool) -> Result<EncryptionConfiguration, Fa
     }
     match atrest::config::load(&text, &Options::default()) {
         Ok(loaded) => {
+            let resources: Vec<_> = loaded.config.covered().iter().map(ToString::to_string).collect();
+            tracing::info!(file = %file.display(), resources = resources.join(","), "configuration");
             for warning in loaded.warnings.iter().filter(|_| !quiet) {
                 _ = writeln!(std::io::stderr(), "atrest: warning: {}:{warning}", file.display());
             }

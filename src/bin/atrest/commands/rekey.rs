@@ -14,12 +14,17 @@ use crate::render;
 pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
     let context = Context::new(&args.source, &args.selection, quiet).await?;
-    let options =
-        Options { transformers: &transformers, selection: &context.selection, source: context.source.clone() };
+    let options = Options {
+        transformers: &transformers,
+        selection: &context.selection,
+        source: context.source.clone(),
+        trusted: &args.trust_write_key,
+    };
     if !args.yes {
-        let plan = plan(context.values().await?, &options, &context.display, context.stop).await?;
+        let plan =
+            plan(context.values().await?, context.everything(), &options, &context.display, context.stop).await?;
         render::print(&plan, args.output.output, &mut stdout())?;
-        return Ok(exit_code(plan.complete, plan.unreadable > 0));
+        return Ok(exit_code(plan.complete, plan.unreadable > 0 || !plan.wrong_keys.is_empty()));
     }
     let journal = match (&args.journal, args.no_journal) {
         (_, true) => None,
@@ -35,7 +40,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     };
     let mut report =
         execute(&context.store, &transformers, &options, execution, &context.display, context.stop).await?;
-    if let Some(path) = journal_path {
+    if let Some(path) = journal_path.filter(|_| report.rewritten > 0) {
         report.notes.push(format!("every write is noted in {}", path.display()));
     }
     render::print(&report, args.output.output, &mut stdout())?;
@@ -46,7 +51,10 @@ fn exit_code_of(report: &RekeyReport) -> u8 {
     if !report.failed.is_empty() || !report.complete || !report.verified {
         return PARTIAL;
     }
-    let left = !report.unreadable.is_empty() || !report.too_large.is_empty() || report.still_stale > 0;
+    let left = !report.unreadable.is_empty()
+        || !report.too_large.is_empty()
+        || !report.not_objects.is_empty()
+        || report.still_stale != Some(0);
     exit_code(true, left)
 }
 

@@ -27,17 +27,19 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     let values = context.values().await?;
     let (mut out, output) = (BufferedOutput::default(), args.output.output);
     let mut lines = Lines::new(&mut out, context.stop);
-    let mut rows = |row: &ValueRow| {
-        if output == Output::Ndjson {
-            lines.print(row);
-        }
+    let mut rows = |row: &ValueRow| match output {
+        Output::Ndjson => lines.print(row),
+        Output::Name if args.expect.is_none() => lines.print_text(&row.key),
+        _ => {}
     };
     let report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
     // The report comes after the rows.
     std::io::Write::flush(&mut out)?;
     render::print(&report, output, &mut stdout())?;
-    Ok(exit_code(report.complete, report.unexpected > 0))
+    // What was to be found encrypted was not found at all.
+    let missing = args.expect.is_some() && report.values == 0;
+    Ok(exit_code(report.complete, report.unexpected > 0 || missing))
 }
 
 /// Standard output without its lock: rows come from whichever thread runs the operation.

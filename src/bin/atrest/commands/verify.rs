@@ -30,9 +30,9 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     lines.finish()?;
     std::io::Write::flush(&mut out)?;
     if let Some(asked) = &options.removable {
-        refuse_unknown_key(&report, asked)?;
+        refuse_unknown_key(&report, asked, args.removable.as_deref().unwrap_or_default())?;
     }
-    let code = exit_code_of(&report);
+    let code = exit_code_of(&report, options.expect_current);
     if output == Output::Ndjson {
         // Each of them has had its line.
         report.findings.clear();
@@ -41,27 +41,29 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn exit_code_of(report: &VerifyReport) -> u8 {
+fn exit_code_of(report: &VerifyReport, expect_current: bool) -> u8 {
     match &report.removable {
         Some(answer) => exit_code(report.complete, answer.removable != Removable::Yes),
-        None => exit_code(report.complete, !report.findings.is_empty()),
+        None => exit_code(report.complete, !report.findings.is_empty() || (expect_current && report.values == 0)),
     }
 }
 
 /// A key that is misspelled is needed by nothing: that must not be taken for a yes.
-fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey) -> Result<(), Failure> {
+fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, typed: &str) -> Result<(), Failure> {
     let Some(answer) = &report.removable else { return Ok(()) };
     let known = report.keys.iter().any(|used| used.key == answer.key) || answer.needed_by > 0;
-    // A KMS may write by a key ID that no value has yet.
-    let has_kms = report.keys.iter().any(|used| used.key.starts_with("kms-"));
-    let kms_may_know = has_kms && matches!(asked, RemovableKey::KmsKeyId(_));
-    if known || kms_may_know || !report.complete {
+    if known || !report.complete || report.values == 0 {
         return Ok(());
     }
     let keys: Vec<_> = report.keys.iter().map(|used| used.key.as_str()).collect();
-    Err(Failure::Usage(format!(
-        "--removable: there is no key {}, neither in the configuration nor in a stored value; there are {}",
-        answer.key,
-        keys.join(", ")
-    )))
+    Err(Failure::Usage(match asked {
+        RemovableKey::Label(label) => format!(
+            "--removable: there is no key {label}, neither in the configuration nor in a stored value; there are {}",
+            keys.join(", ")
+        ),
+        RemovableKey::KmsKeyId(_) => format!(
+            "--removable takes PROVIDER/NAME or a KMS key ID, and no stored value names a key ID {typed:?}; there are {}",
+            keys.join(", ")
+        ),
+    }))
 }

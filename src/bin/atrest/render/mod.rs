@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::Output;
 use crate::failure::Failure;
 
-pub(crate) use sheet::Sheet;
+pub(crate) use sheet::{Form, Sheet};
 
 /// A result that can be shown in every form.
 pub(crate) trait Printable: Serialize {

@@ -4,7 +4,7 @@ use atrest::report::{
     Class, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanGroup, ScanReport, VerifyGroup, VerifyReport, VerifyRow,
 };
 
-use super::{Printable, Sheet};
+use super::{Form, Printable, Sheet};
 
 /// How many findings a table shows; every other form has all.
 const SHOWN: usize = 50;
@@ -68,8 +68,13 @@ impl Printable for ScanReport {
         });
         let unexpected = self.unexpected_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
         vec![
-            Sheet { title: "", columns, rows: rows.collect() },
-            Sheet { title: "Stored in the clear, and should not be:", columns: vec!["KEY"], rows: unexpected },
+            Sheet { title: "", columns, rows: rows.collect(), form: Form::Table },
+            Sheet {
+                title: "Stored in the clear, and should not be:",
+                columns: vec!["KEY"],
+                rows: unexpected,
+                form: Form::Table,
+            },
         ]
     }
 
@@ -95,11 +100,31 @@ impl Printable for ScanReport {
     }
 }
 
+/// The findings, but of each verdict no more than so many that there is room for all verdicts.
 fn findings(rows: &[VerifyRow]) -> Sheet {
-    let rows = rows.iter().take(SHOWN).map(|row| {
-        vec![row.class.to_string(), row.value.key.to_string(), row.value.mod_revision.to_string(), row.message.clone()]
+    let mut by_class: BTreeMap<Class, Vec<&VerifyRow>> = BTreeMap::new();
+    for row in rows {
+        by_class.entry(row.class).or_default().push(row);
+    }
+    let room = if rows.len() <= SHOWN { rows.len() } else { SHOWN / by_class.len().max(1) };
+    let shown = by_class.into_values().flat_map(|rows| rows.into_iter().take(room.max(1)));
+    let rows = shown.map(|row| {
+        let revision = format!("(revision {})", row.value.mod_revision);
+        vec![row.class.to_string(), row.value.key.to_string(), revision, row.message.clone()]
     });
-    Sheet { title: "Findings:", columns: vec!["CLASS", "KEY", "REVISION", "WHY, AND WHAT TO DO"], rows: rows.collect() }
+    Sheet {
+        title: "Findings:",
+        columns: vec!["CLASS", "KEY", "REVISION", "WHY, AND WHAT TO DO"],
+        rows: rows.collect(),
+        form: Form::Blocks,
+    }
+}
+
+/// What is left out of the table of findings.
+fn left_out(rows: &[VerifyRow]) -> Option<String> {
+    let shown = findings(rows).rows.len();
+    let left = rows.len().checked_sub(shown).filter(|left| *left > 0)?;
+    Some(format!("{}: -o json has them all", plural(left as u64, "more finding", "more findings")))
 }
 
 impl Printable for VerifyReport {
@@ -122,10 +147,11 @@ impl Printable for VerifyReport {
             row.push(count.to_string());
             row
         });
-        let mut sheets = vec![Sheet { title: "", columns, rows: rows.collect() }, findings(&self.findings)];
+        let mut sheets =
+            vec![Sheet { title: "", columns, rows: rows.collect(), form: Form::Table }, findings(&self.findings)];
         if let Some(answer) = &self.removable {
             let rows = answer.needed_by_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
-            sheets.push(Sheet { title: "Needed by:", columns: vec!["KEY"], rows });
+            sheets.push(Sheet { title: "Needed by:", columns: vec!["KEY"], rows, form: Form::Table });
         }
         sheets
     }
@@ -138,9 +164,7 @@ impl Printable for VerifyReport {
             self.revision,
             self.unreadable()
         )];
-        if self.findings.len() > SHOWN {
-            lines.push(format!("{} more findings: -o json has them all", self.findings.len() - SHOWN));
-        }
+        lines.extend(left_out(&self.findings));
         if let Some(answer) = &self.removable {
             lines.push(match answer.removable {
                 Removable::Yes => format!(
@@ -159,7 +183,10 @@ impl Printable for VerifyReport {
     }
 
     fn names(&self) -> Vec<String> {
-        self.findings.iter().map(|row| row.value.key.to_string()).collect()
+        match &self.removable {
+            Some(answer) => answer.needed_by_keys.iter().map(ToString::to_string).collect(),
+            None => self.findings.iter().map(|row| row.value.key.to_string()).collect(),
+        }
     }
 }
 
@@ -197,24 +224,36 @@ impl Printable for RekeyPlan {
             })
             .collect();
         vec![
-            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.rewrite) },
+            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.rewrite), form: Form::Table },
             Sheet {
                 title: "Cannot be read, by their headers, and will be left as they are:",
                 columns: vec!["CLASS", "RESOURCE", "NAMESPACE", "KEY", "VALUES"],
                 rows: unreadable,
+                form: Form::Table,
             },
         ]
     }
 
     fn summary(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "{} at revision {}: {} to rewrite, {} current, {} unreadable",
+            "{} at revision {}: by their headers {} to rewrite, {} current, {} unreadable (`atrest verify` opens them)",
             values(self.values),
             self.revision,
             self.to_rewrite,
             self.current,
             self.unreadable
         )];
+        if !self.complete {
+            lines.push("interrupted: not everything was read".to_owned());
+        }
+        for wrong in &self.wrong_keys {
+            lines.push(format!(
+                "{} in the configuration opens none of the {} stored under that name: it is not the key of the API \
+                 servers, and nothing will be written with it",
+                wrong.key,
+                values(wrong.values)
+            ));
+        }
         if self.to_rewrite == 0 {
             lines.push("0 stale, nothing to do".to_owned());
         } else {
@@ -242,17 +281,24 @@ impl Printable for RekeyReport {
             .too_large
             .iter()
             .map(|value| ("too large", value))
+            .chain(self.not_objects.iter().map(|value| ("no object", value)))
             .chain(self.failed.iter().map(|value| ("failed", value)))
             .take(SHOWN)
             .map(|(what, value)| {
-                vec![what.to_owned(), value.key.to_string(), value.mod_revision.to_string(), value.message.clone()]
+                let revision = format!("(revision {})", value.mod_revision);
+                vec![what.to_owned(), value.key.to_string(), revision, value.message.clone()]
             })
             .collect();
         let stale = self.still_stale_keys.iter().take(SHOWN).map(|key| vec![key.to_string()]).collect();
         vec![
-            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.groups) },
-            Sheet { title: "Not rewritten:", columns: vec!["WHY", "KEY", "REVISION", "MESSAGE"], rows: left },
-            Sheet { title: "Still stale:", columns: vec!["KEY"], rows: stale },
+            Sheet { title: "", columns: PLAN_COLUMNS.to_vec(), rows: plan_rows(&self.groups), form: Form::Table },
+            Sheet {
+                title: "Not rewritten:",
+                columns: vec!["WHY", "KEY", "REVISION", "MESSAGE"],
+                rows: left,
+                form: Form::Blocks,
+            },
+            Sheet { title: "Still stale:", columns: vec!["KEY"], rows: stale, form: Form::Table },
             findings(&self.unreadable),
         ]
     }
@@ -266,21 +312,23 @@ impl Printable for RekeyReport {
             self.already_current,
             self.gone
         )];
-        if !self.too_large.is_empty() || !self.failed.is_empty() {
-            lines.push(format!("{} too large, {} failed", self.too_large.len(), self.failed.len()));
+        if self.too_large.len() + self.not_objects.len() + self.failed.len() > 0 {
+            let (too_large, not_objects, failed) = (self.too_large.len(), self.not_objects.len(), self.failed.len());
+            lines.push(format!("{too_large} too large, {not_objects} not of an object, {failed} failed"));
+            if too_large + not_objects + failed > SHOWN {
+                lines.push("not all of them are shown: -o json has them all".to_owned());
+            }
         }
-        if self.verified && self.rewritten == 0 && self.still_stale == 0 && self.failed.is_empty() {
+        if self.verified && self.rewritten == 0 && self.still_stale == Some(0) && self.failed.is_empty() {
             lines.push("0 stale, nothing to do".to_owned());
         }
-        if self.verified {
-            lines.push(format!(
-                "read again: {} stale, {} unreadable or wrong",
-                self.still_stale,
-                self.unreadable.len()
-            ));
+        if let Some(still_stale) = self.still_stale {
+            lines.push(format!("read again: {still_stale} stale, {} unreadable or wrong", self.unreadable.len()));
         }
+        lines.extend(left_out(&self.unreadable));
         if !self.complete {
-            lines.push("interrupted: run it again to do what is left".to_owned());
+            let done = self.rewritten + self.gone;
+            lines.push(format!("not finished, about {} left: run it again", values(self.planned.saturating_sub(done))));
         }
         if !self.keys_in_use.is_empty() {
             lines.push(format!("keep: {}", self.keys_in_use.join(", ")));
@@ -294,7 +342,8 @@ impl Printable for RekeyReport {
 
     fn names(&self) -> Vec<String> {
         let unreadable = self.unreadable.iter().map(|row| row.value.key.to_string());
-        let left = self.too_large.iter().chain(&self.failed).map(|value| value.key.to_string());
+        let left =
+            self.too_large.iter().chain(&self.not_objects).chain(&self.failed).map(|value| value.key.to_string());
         unreadable.chain(left).collect()
     }
 }

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::failure::Failure;
 
@@ -10,6 +10,16 @@ pub(crate) struct Sheet {
     pub(crate) title: &'static str,
     pub(crate) columns: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
+    pub(crate) form: Form,
+}
+
+/// How rows are shown to people.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Under each other.
+    Table,
+    /// The last column is prose: it stands below the others, which so can be copied.
+    Blocks,
 }
 
 /// Columns of numbers, which stand to the right.
@@ -30,8 +40,16 @@ impl Sheet {
         if !self.title.is_empty() {
             writeln!(out, "{}", self.title)?;
         }
+        match self.form {
+            Form::Table => self.write_rows(out),
+            Form::Blocks => self.write_blocks(out),
+        }
+    }
+
+    fn write_rows(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        // Never wrapped: what is broken in the middle cannot be copied.
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(&self.columns);
         for row in &self.rows {
             table.add_row(row.iter().map(|cell| printable(cell)));
@@ -42,11 +60,22 @@ impl Sheet {
             column.set_padding((0, 2));
             if NUMBERS.contains(name) {
                 column.set_cell_alignment(CellAlignment::Right);
-                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
         for line in table.to_string().lines() {
             writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        for row in &self.rows {
+            let Some((prose, head)) = row.split_last() else { continue };
+            let head: Vec<_> = head.iter().map(|cell| printable(cell)).collect();
+            writeln!(out, "{}", head.join("  "))?;
+            for line in prose.lines() {
+                writeln!(out, "    {}", printable(line))?;
+            }
         }
         Ok(())
     }
@@ -74,6 +103,7 @@ mod tests {
             title: "",
             columns: vec!["NAME"],
             rows: vec![vec!["\u{1b}]0;x\u{7}\r\u{9b}2J".to_owned()], vec!["grün".to_owned()]],
+            form: Form::Table,
         };
         let mut out = Vec::new();
         sheet.write_table(&mut out).unwrap();

@@ -1,0 +1,84 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Options;
+use crate::object;
+use crate::report::{Progress, WrongKey};
+use crate::resource::Location;
+use crate::source::{Source, StoredValue};
+use crate::transformer::{DataContext, HeaderVerdict, KeyId, KeyLabel, ResourceTransformer};
+
+/// Whether the keys that would write are those of the cluster.
+///
+/// A key of the right name and the wrong bytes would make unreadable whatever it rewrites, on every API server. The values that
+/// already name it tell: none of them opens.
+pub(super) struct WriteKeys(BTreeMap<KeyId, Evidence>);
+
+struct Evidence {
+    label: KeyLabel,
+    opens: bool,
+    failed: u64,
+}
+
+impl WriteKeys {
+    pub(super) fn new(options: &Options<'_>) -> Self {
+        let lists = options.transformers.lists().filter(|(resource, _)| options.writes(resource));
+        let evidence = |list: &ResourceTransformer| Evidence { label: list.write_key(), opens: false, failed: 0 };
+        let untrusted = lists.filter(|(_, list)| !options.trusted.contains(&list.write_key()));
+        Self(untrusted.filter_map(|(_, list)| Some((list.write_key_id()?, evidence(list)))).collect())
+    }
+
+    /// Whether nothing is known yet of some key.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.values().any(|evidence| !evidence.opens)
+    }
+
+    /// Opens a value that names the key of its list, unless another has been opened.
+    pub(super) fn look_at(&mut self, value: &StoredValue, list: &ResourceTransformer) {
+        let Some(evidence) = list.write_key_id().and_then(|key| self.0.get_mut(&key)) else { return };
+        if evidence.opens {
+            return;
+        }
+        match list.open(&value.value, DataContext::new(&value.key)) {
+            // A wrong AES-CBC key opens one value in 256, to nonsense.
+            Ok((opened, by)) if by.label == evidence.label && object::identify(&opened.data).is_ok() => {
+                evidence.opens = true;
+            }
+            // A value that is cut off, say, tells nothing of the key.
+            Err(error) if !error.is_authentication_failure() => {}
+            _ => evidence.failed += 1,
+        }
+    }
+
+    /// Looks for evidence among all values.
+    pub(super) async fn look_through<S: Source>(
+        &mut self,
+        mut everything: S,
+        options: &Options<'_>,
+        progress: &dyn Progress,
+        stop: &AtomicBool,
+    ) -> Result<(), S::Error> {
+        // All values are more than those that were looked at, and include them.
+        self.0.values_mut().for_each(|evidence| evidence.failed = 0);
+        progress.begin("looking at the keys that write", None);
+        while self.is_open() && !stop.load(Ordering::Relaxed) {
+            let Some(page) = everything.next_page().await? else { break };
+            for value in &page.values {
+                let Location::Object { resource, .. } = options.selection.layout.locate(&value.key) else { continue };
+                let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
+                if list.judge(&list.header(&value.value)) == HeaderVerdict::Current {
+                    self.look_at(value, list);
+                }
+            }
+            progress.advance(page.values.len() as u64);
+        }
+        progress.end();
+        Ok(())
+    }
+
+    /// The keys that open nothing of what names them.
+    pub(super) fn wrong(self) -> Vec<WrongKey> {
+        let wrong = self.0.into_values().filter(|evidence| !evidence.opens && evidence.failed > 0);
+        wrong.map(|evidence| WrongKey { key: evidence.label.to_string(), values: evidence.failed }).collect()
+    }
+}
