@@ -111,7 +111,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_plain = style == ScalarStyle::Plain && tag.is_none();
                 let text = Zeroizing::new(text.into_owned());
-                self.count(1, position)?;
+                self.count(weight(&text), position)?;
                 if anchor == 0 && self.key_is_next() {
                     let is_merge = is_plain && text.as_str() == "<<";
                     self.set_key(Key { text, position, is_merge });
@@ -243,11 +243,17 @@ fn tagged(tag: &Tag, text: Zeroizing<String>) -> Option<Value> {
     fits.then_some(resolved)
 }
 
+/// What a text counts as: long ones as several values, so that a bomb of few and long ones is one too.
+fn weight(text: &str) -> usize {
+    1 + text.len() / 256
+}
+
 /// The number of values in a tree and its height; trees are never higher than [`MAX_DEPTH`].
 fn measure(node: &Node) -> (usize, usize) {
     let children: &mut dyn Iterator<Item = &Node> = match &node.value {
         Value::List(nodes) => &mut nodes.iter(),
         Value::Mapping(entries) => &mut entries.iter().map(|entry| &entry.value),
+        Value::String(text) => return (weight(text), 0),
         _ => return (1, 0),
     };
     children.map(measure).fold((1, 1), |(size, height), child| (size + child.0, height.max(child.1 + 1)))

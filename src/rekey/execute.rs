@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::journal::Journal;
 use super::plan::{label, plan};
+use super::space::Space;
 use super::{Error, Options};
 use crate::report::{
     Class, EtcdKey, JournalEntry, NotRewritten, PlanGroup, Progress, RekeyReport, ValueRow, VerifyRow, WrongKey,
@@ -28,6 +29,8 @@ pub struct Execution {
     pub rate: Option<u32>,
     /// The limits of one write.
     pub rewrap: RewrapOptions,
+    /// etcd's `--quota-backend-bytes`, where it is known.
+    pub quota_bytes: Option<u64>,
     /// Where every write is noted.
     pub journal: Option<Journal>,
 }
@@ -71,7 +74,8 @@ pub async fn execute(
     stop: &AtomicBool,
 ) -> Result<RekeyReport, Error> {
     let everything = Ranges::of_prefixes(store, &options.selection.layout.all());
-    let mut source = ranges(store, options.selection);
+    let prefixes = options.selection.prefixes()?;
+    let mut source = Ranges::of_prefixes(store, &prefixes);
     source.count().await?;
     let plan = plan(source, everything, options, progress, stop).await?;
     if let Some(WrongKey { key, values }) = plan.wrong_keys.into_iter().next() {
@@ -83,7 +87,7 @@ pub async fn execute(
         layout: options.selection.layout.clone(),
         rewrap: execution.rewrap,
     });
-    let mut source = ranges(store, options.selection);
+    let mut source = Ranges::of_prefixes(store, &prefixes);
     progress.begin("rewriting", Some(plan.to_rewrite));
     let begun = Instant::now();
     let mut pace = Pace::new(execution.rate);
@@ -107,6 +111,7 @@ pub async fn execute(
             }
             Err(error) => return Err(error.into()),
         };
+        run.check_space(store, execution.quota_bytes).await;
         for value in page.values {
             match due(&value, &shared, options.selection) {
                 Due::Yes => {}
@@ -139,6 +144,7 @@ pub async fn execute(
     let mut report = run.finish();
     report.seconds = begun.elapsed().as_secs_f64();
     report.planned = plan.to_rewrite;
+    report.notes.extend(plan.warnings);
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
         if let Err(error) = final_pass(&mut report, store, options, progress, stop).await {
@@ -154,11 +160,6 @@ pub async fn execute(
             .to_owned(),
     );
     Ok(report)
-}
-
-fn ranges(store: &Store, selection: &Selection) -> Ranges {
-    // The selection was resolved before anything was read.
-    Ranges::of_prefixes(store, &selection.prefixes().unwrap_or_default())
 }
 
 /// What the header says of a value.
@@ -196,7 +197,7 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
     let (key, mod_revision) = (EtcdKey::new(&value.key), value.mod_revision);
     let rewrapped = shared.store.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await;
     match rewrapped {
-        Ok(Rewrap::Rewritten { old, new_value, new_revision }) => rewritten(&shared, &old, &new_value, new_revision),
+        Ok(Rewrap::Rewritten { old, new }) => rewritten(&shared, &old, &new),
         Ok(Rewrap::AlreadyCurrent) => Outcome::AlreadyCurrent,
         Ok(Rewrap::Gone) => Outcome::Gone,
         // It is readable, so the final pass would report it as stale and not say why.
@@ -220,8 +221,7 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
             Outcome::Failed { not_rewritten: NotRewritten { key, mod_revision, message }, fatal: false }
         }
         Err(error) => {
-            let fatal =
-                matches!(error, storage::Error::NoSpace | storage::Error::PermissionDenied) || error.is_transient();
+            let fatal = matches!(error, storage::Error::NoSpace) || error.is_transient();
             let advice = match &error {
                 storage::Error::NoSpace => {
                     ": compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again"
@@ -275,22 +275,22 @@ fn seal(shared: &Shared, value: &StoredValue) -> Result<Sealed, Refusal<Box<Veri
     }
 }
 
-fn rewritten(shared: &Shared, old: &StoredValue, new_value: &[u8], new_revision: i64) -> Outcome {
+fn rewritten(shared: &Shared, old: &StoredValue, new: &StoredValue) -> Outcome {
     let location = shared.layout.locate(&old.key);
     let Location::Object { resource, namespace, .. } = &location else { return Outcome::Gone };
     let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    let (old_header, new_header) = (list.header(&old.value), list.header(new_value));
+    let (old_header, new_header) = (list.header(&old.value), list.header(&new.value));
     let entry = JournalEntry {
         time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
         key: EtcdKey::new(&old.key),
         old_revision: old.mod_revision,
-        new_revision,
+        new_revision: new.mod_revision,
         old_header: header_text(&old_header),
         new_header: header_text(&new_header),
     };
     let namespace = namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default();
     let group = (resource.to_string(), namespace, label(&old_header), label(&new_header));
-    Outcome::Rewritten { group, bytes: new_value.len() as u64, entry }
+    Outcome::Rewritten { group, bytes: new.value.len() as u64, entry }
 }
 
 /// The stored prefix with the name of the key; `identity` where there is none.
@@ -299,7 +299,8 @@ fn header_text(header: &Header<'_>) -> String {
         (Some(provider), Some(name)) if provider != ProviderKind::Identity => {
             format!("{}{}:", String::from_utf8_lossy(provider.prefix()), String::from_utf8_lossy(name))
         }
-        _ => ProviderKind::Identity.name().to_owned(),
+        (Some(ProviderKind::Identity), _) => ProviderKind::Identity.name().to_owned(),
+        _ => "(unrecognised)".to_owned(),
     }
 }
 
@@ -324,6 +325,15 @@ impl Run<'_> {
     fn halt(&mut self, why: String) {
         self.halted = true;
         self.report.notes.push(why);
+    }
+
+    /// Halts before the database reaches its quota: then nothing could be written any more, in the whole cluster.
+    async fn check_space(&mut self, store: &Store, quota_bytes: Option<u64>) {
+        let Ok(status) = store.status().await else { return };
+        let space = Space::new(status.db_size, quota_bytes);
+        if space.is_nearly_used() {
+            self.halt(format!("stopped before etcd is full: {space}"));
+        }
     }
 
     /// Waits until another write may begin.
@@ -432,7 +442,7 @@ async fn final_pass(
             }
         }
     };
-    let mut source = ranges(store, options.selection);
+    let mut source = Ranges::of_prefixes(store, &options.selection.prefixes()?);
     source.count().await?;
     let keys = async || Ok(Ranges::of_prefixes(store, &options.selection.layout.all()).keys_only());
     let verified = verify::verify(source, keys, &verify_options, progress, stop, &mut rows).await?;
@@ -441,6 +451,7 @@ async fn final_pass(
         return Ok(());
     }
     report.verified = true;
+    report.read_again = verified.values;
     report.unreadable = verified.findings;
     report.still_stale = Some(still_stale);
     report.still_stale_keys = stale;
@@ -448,8 +459,12 @@ async fn final_pass(
         report.notes.push("only a part was rewritten: other values may need the old keys".to_owned());
         return Ok(());
     }
+    report.notes.extend(options.selection.nothing_found(verified.values));
+    if verified.values == 0 {
+        return Ok(());
+    }
     for used in verified.keys {
-        let needed = used.opens + used.unreadable > 0 || !used.writes.is_empty();
+        let needed = used.opens + used.unreadable + used.unattributed > 0 || !used.writes.is_empty();
         if needed { &mut report.keys_in_use } else { &mut report.keys_unused }.push(used.key);
     }
     if !report.keys_unused.is_empty() {

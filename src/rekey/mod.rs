@@ -6,14 +6,16 @@
 mod execute;
 mod journal;
 mod plan;
+mod space;
 mod write_keys;
 
 pub use execute::{Execution, execute};
 pub use journal::{Journal, JournalError};
 pub use plan::plan;
+pub use space::Space;
 
 use crate::resource::{GroupResource, Selection};
-use crate::transformer::{KeyLabel, ProviderKind, ResourceTransformers};
+use crate::transformer::{KeyLabel, ProviderKind, ResourceTransformer, ResourceTransformers};
 
 /// What to rewrite, and by what.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ pub enum Error {
     /// etcd cannot be read.
     #[error("cannot read etcd")]
     Storage(#[from] crate::storage::Error),
+    /// No key can match what is selected.
+    #[error("the selection cannot be")]
+    Selection(#[from] crate::resource::Error),
     /// The provider that writes takes a KMS, and this version cannot ask one.
     #[error("{resource} are written by {key}, and this version cannot write by a KMS")]
     KmsNotSupportedYet {
@@ -57,20 +62,24 @@ pub enum Error {
 }
 
 impl Options<'_> {
-    /// Whether values of the resource, which may be a wildcard, are selected.
-    fn writes(&self, resource: &GroupResource) -> bool {
-        let selected = &self.selection.resources;
-        selected.is_empty() || resource.resource == "*" || selected.contains(resource)
+    /// The lists by which selected values are written, each with a resource that it is for, which may be a wildcard.
+    fn write_lists(&self) -> Vec<(GroupResource, &ResourceTransformer)> {
+        let of = |resource: &GroupResource| {
+            (resource.clone(), self.transformers.transformer_for_resource(&resource.group, &resource.resource))
+        };
+        match self.selection.resources.as_slice() {
+            [] => self.transformers.lists().collect(),
+            selected => selected.iter().map(of).collect(),
+        }
     }
 }
 
 /// Refuses a configuration by which nothing can be written.
 fn check_write_keys(options: &Options<'_>) -> Result<(), Error> {
-    for (resource, list) in options.transformers.lists().filter(|(resource, _)| options.writes(resource)) {
-        let key = list.write_key();
-        if matches!(key.provider, ProviderKind::KmsV1 | ProviderKind::KmsV2) {
-            return Err(Error::KmsNotSupportedYet { resource: resource.to_string(), key });
-        }
+    let is_kms = |key: &KeyLabel| matches!(key.provider, ProviderKind::KmsV1 | ProviderKind::KmsV2);
+    let mut keys = options.write_lists().into_iter().map(|(resource, list)| (resource, list.write_key()));
+    match keys.find(|(_, key)| is_kms(key)) {
+        Some((resource, key)) => Err(Error::KmsNotSupportedYet { resource: resource.to_string(), key }),
+        None => Ok(()),
     }
-    Ok(())
 }

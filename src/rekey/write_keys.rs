@@ -22,7 +22,7 @@ struct Evidence {
 
 impl WriteKeys {
     pub(super) fn new(options: &Options<'_>) -> Self {
-        let lists = options.transformers.lists().filter(|(resource, _)| options.writes(resource));
+        let lists = options.write_lists().into_iter();
         let evidence = |list: &ResourceTransformer| Evidence { label: list.write_key(), opens: false, failed: 0 };
         let untrusted = lists.filter(|(_, list)| !options.trusted.contains(&list.write_key()));
         Self(untrusted.filter_map(|(_, list)| Some((list.write_key_id()?, evidence(list)))).collect())

@@ -140,6 +140,8 @@ pub struct RekeyReport {
     pub still_stale_keys: Vec<EtcdKey>,
     /// Whether the final pass was made.
     pub verified: bool,
+    /// How many values it found.
+    pub read_again: u64,
     /// By resource and namespace: what was rewritten.
     pub groups: Vec<PlanGroup>,
     /// Keys of the configuration that live values still need, as PROVIDER/NAME.
@@ -169,6 +171,7 @@ impl RekeyReport {
             still_stale: None,
             still_stale_keys: Vec::new(),
             verified: false,
+            read_again: 0,
             groups: Vec::new(),
             keys_in_use: Vec::new(),
             keys_unused: Vec::new(),

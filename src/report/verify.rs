@@ -42,6 +42,8 @@ pub struct KeyUse {
     pub opens: u64,
     /// How many values name it and cannot be read.
     pub unreadable: u64,
+    /// How many unreadable values may be of it: their headers tell the provider at most.
+    pub unattributed: u64,
 }
 
 /// Whether a key can be taken out of the configuration.

@@ -1,8 +1,10 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, GetOptions, KeyValue, KvClient, PutOptions, Txn, TxnOp, TxnOpResponse};
 use tokio::sync::RwLock;
+use tokio::time::Instant;
 
 use super::dial::Dialer;
 use super::endpoint::Endpoint;
@@ -24,7 +26,12 @@ pub struct ConnectOptions {
     pub dial_timeout: Duration,
     /// `--command-timeout`: for one request.
     pub command_timeout: Duration,
+    /// Once it is set, what fails is not tried again: somebody waits for the end.
+    pub interrupted: &'static AtomicBool,
 }
+
+/// For [`ConnectOptions::interrupted`], where nobody interrupts.
+pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// What a member of the cluster says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +57,8 @@ pub struct Store {
 struct Shared {
     live: RwLock<Live>,
     dialer: Dialer,
+    /// Of the cluster that was connected to first.
+    cluster_id: Option<u64>,
 }
 
 /// The channel that is in use.
@@ -61,11 +70,13 @@ struct Live {
     at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
     generation: u64,
+    /// When the last attempt to replace it failed, and how.
+    failed: Option<(Instant, String)>,
 }
 
 impl Live {
     fn new((at, client): (usize, Client), generation: u64) -> Self {
-        Self { kv: kv_client(&client), client, at, generation }
+        Self { kv: kv_client(&client), client, at, generation, failed: None }
     }
 }
 
@@ -84,18 +95,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A pause that grows from try to try, within [`PATIENCE`].
 #[derive(Debug)]
 pub(super) struct Backoff {
-    until: tokio::time::Instant,
+    until: Instant,
     next: Duration,
+    interrupted: &'static AtomicBool,
 }
 
 impl Backoff {
-    pub(super) fn new() -> Self {
-        Self { until: tokio::time::Instant::now() + PATIENCE, next: Duration::from_millis(50) }
+    fn new(interrupted: &'static AtomicBool) -> Self {
+        Self { until: Instant::now() + PATIENCE, next: Duration::from_millis(50), interrupted }
     }
 
     /// Waits, and says whether another try is due.
     pub(super) async fn wait(&mut self) -> bool {
-        if tokio::time::Instant::now() + self.next > self.until {
+        if self.interrupted.load(Ordering::Relaxed) || Instant::now() + self.next > self.until {
             return false;
         }
         tokio::time::sleep(self.next).await;
@@ -114,8 +126,9 @@ impl Store {
         let dialer = Dialer::new(options)?;
         let live = Live::new(dialer.dial(0).await?, 0);
         tracing::info!(endpoint = %dialer.options().endpoints.get(live.at).map(ToString::to_string).unwrap_or_default(), "connected");
+        let cluster_id = cluster_id(&live.client).await;
         let live = RwLock::new(live);
-        Ok(Self { shared: Arc::new(Shared { live, dialer }) })
+        Ok(Self { shared: Arc::new(Shared { live, dialer, cluster_id }) })
     }
 
     /// Asks the member that is connected to.
@@ -196,7 +209,7 @@ impl Store {
 
     /// A read, tried again while etcd is not available.
     pub(super) async fn range(&self, key: &[u8], options: GetOptions) -> Result<etcd_client::GetResponse, Error> {
-        let mut backoff = Backoff::new();
+        let mut backoff = self.backoff();
         loop {
             let Live { mut kv, generation, .. } = self.live().await;
             let error = match self.limited(kv.get(key, Some(options.clone()))).await {
@@ -212,6 +225,10 @@ impl Store {
                 _ => {}
             }
         }
+    }
+
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff::new(self.shared.dialer.options().interrupted)
     }
 
     async fn live(&self) -> Live {
@@ -232,12 +249,38 @@ impl Store {
     }
 
     async fn redial(&self, failed: u64) -> Result<(), Error> {
+        let asked = Instant::now();
         let mut live = self.shared.live.write().await;
-        if live.generation == failed {
-            let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
-            *live = Live::new(self.shared.dialer.dial(next).await?, failed + 1);
+        if live.generation != failed {
+            return Ok(());
         }
-        Ok(())
+        // Of many that wait, one has tried: what it found holds for all.
+        if let Some((at, message)) = &live.failed
+            && *at >= asked
+        {
+            return Err(Error::Unavailable { message: message.clone() });
+        }
+        let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
+        match self.shared.dialer.dial(next).await {
+            Ok((at, client)) => {
+                self.same_cluster(&client).await?;
+                *live = Live::new((at, client), failed + 1);
+                Ok(())
+            }
+            Err(error) => {
+                live.failed = Some((Instant::now(), error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Two clusters that were restored from one snapshot have the same keys at the same revisions.
+    async fn same_cluster(&self, client: &Client) -> Result<(), Error> {
+        let expected = self.shared.cluster_id;
+        match cluster_id(client).await {
+            Some(actual) if expected.is_some_and(|expected| expected != actual) => Err(Error::OtherCluster),
+            _ => Ok(()),
+        }
     }
 
     async fn limited<T>(&self, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, Error> {
@@ -247,6 +290,13 @@ impl Store {
             Err(_) => Err(Error::Unavailable { message: format!("no answer within {patience:?}") }),
         }
     }
+}
+
+/// What identifies the cluster, where it tells.
+async fn cluster_id(client: &Client) -> Option<u64> {
+    let mut client = client.clone();
+    let status = tokio::time::timeout(Duration::from_secs(2), client.status()).await.ok()?.ok()?;
+    status.header().map(etcd_client::ResponseHeader::cluster_id)
 }
 
 /// What became of a conditional write.
@@ -287,6 +337,7 @@ mod tests {
             user: Some(("root".to_owned(), Password::new("hunter2".to_owned()))),
             dial_timeout: Duration::from_secs(5),
             command_timeout: Duration::from_secs(30),
+            interrupted: &NEVER,
         };
         let text = format!("{options:?}");
         assert!(text.contains("root") && !text.contains("hunter2"), "{text}");

@@ -39,7 +39,9 @@ impl FromStr for Endpoint {
     type Err = InvalidEndpoint;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = |reason| InvalidEndpoint { text: text.to_owned(), reason };
+        // What stands in front of an @ may be a password.
+        let shown = text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("…@{host}"));
+        let invalid = |reason| InvalidEndpoint { text: shown.clone(), reason };
         let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
         let tls = match scheme {
             None => None,

@@ -52,6 +52,9 @@ pub enum Error {
         /// What etcd, or the connection, says.
         message: String,
     },
+    /// The endpoints belong to more than one cluster.
+    #[error("the endpoint that answers now belongs to another cluster than the one before")]
+    OtherCluster,
     /// Another answer of etcd.
     #[error("etcd answered {code:?}: {message}")]
     Etcd {

@@ -13,7 +13,7 @@ mod range;
 mod rewrap;
 mod tls;
 
-pub use connection::{ConnectOptions, ServerStatus, Store, Written};
+pub use connection::{ConnectOptions, NEVER, ServerStatus, Store, Written};
 pub use endpoint::{Address, Endpoint, InvalidEndpoint};
 pub use error::Error;
 pub use failure::{ConnectError, ConnectFailure};

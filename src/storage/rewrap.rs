@@ -1,9 +1,10 @@
-use super::connection::{Backoff, Store, Written};
+use std::fmt;
+
+use super::connection::{Store, Written};
 use super::error::Error;
 use crate::source::StoredValue;
 
 /// What is to be stored in place of a value.
-#[derive(Debug)]
 pub enum Sealed {
     /// The value is already as it should be.
     Current,
@@ -15,6 +16,16 @@ pub enum Sealed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal<R>(pub R);
 
+/// Says how long the value is: where `identity` writes, it is plaintext.
+impl fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Current => f.write_str("Current"),
+            Self::Value(value) => write!(f, "Value([{} bytes])", value.len()),
+        }
+    }
+}
+
 /// What became of one key.
 #[derive(Debug)]
 pub enum Rewrap<R> {
@@ -22,10 +33,8 @@ pub enum Rewrap<R> {
     Rewritten {
         /// What was there before.
         old: StoredValue,
-        /// The header of the new value, up to the payload.
-        new_value: Vec<u8>,
-        /// The revision of the new value.
-        new_revision: i64,
+        /// What is stored now.
+        new: StoredValue,
     },
     /// Somebody else had already stored it as it should be, or it was so from the beginning.
     AlreadyCurrent,
@@ -96,7 +105,9 @@ impl Store {
             }
             match self.put_and_confirm(&value, &new_value).await {
                 Ok(Written::Done { revision }) => {
-                    return Ok(Rewrap::Rewritten { old: value, new_value, new_revision: revision });
+                    let version = value.version + 1;
+                    let new = StoredValue { value: new_value, mod_revision: revision, version, ..value.clone() };
+                    return Ok(Rewrap::Rewritten { old: value, new });
                 }
                 Ok(Written::Conflict { current: Some(current) }) => value = current,
                 Ok(Written::Conflict { current: None }) => return Ok(Rewrap::Gone),
@@ -109,7 +120,7 @@ impl Store {
 
     /// A put whose outcome is known: when the answer is lost, the key is read to see whether the value arrived.
     async fn put_and_confirm(&self, value: &StoredValue, new_value: &[u8]) -> Result<Written, Error> {
-        let mut backoff = Backoff::new();
+        let mut backoff = self.backoff();
         loop {
             let generation = self.generation().await;
             let put = self.optimistic_put(&value.key, new_value.to_vec(), value.mod_revision, value.lease).await;

@@ -101,7 +101,8 @@ impl<'a> Header<'a> {
             .max_by_key(|(name, _)| name.len());
         let is_known = named.is_some();
         let (name, payload) = match named.or_else(|| guess_name(*kind, rest)) {
-            Some((name, payload)) if is_name(name) && (is_known || name.len() <= MAX_NAME_BYTES) => (name, payload),
+            // A configured name is one whatever it holds; a guess must look like one.
+            Some((name, payload)) if is_known || (is_name(name) && name.len() <= MAX_NAME_BYTES) => (name, payload),
             None if is_name(rest) => return Header::Incomplete { provider: Some(*kind) },
             _ => return Header::DamagedName { provider: *kind },
         };

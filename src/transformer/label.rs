@@ -23,6 +23,9 @@ impl ProviderKind {
     /// All kinds that have a prefix in storage.
     pub const ENCRYPTED: [Self; 5] = [Self::AesCbc, Self::AesGcm, Self::Secretbox, Self::KmsV1, Self::KmsV2];
 
+    /// The name of `identity`, which stands for plaintext in reports.
+    pub const IDENTITY_NAME: &'static str = "identity";
+
     /// What stored values of the provider begin with, before the name of the key.
     #[must_use]
     pub const fn prefix(self) -> &'static [u8] {
@@ -40,7 +43,7 @@ impl ProviderKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Identity => "identity",
+            Self::Identity => Self::IDENTITY_NAME,
             Self::AesCbc => "aescbc",
             Self::AesGcm => "aesgcm",
             Self::Secretbox => "secretbox",

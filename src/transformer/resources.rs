@@ -121,6 +121,12 @@ impl ResourceTransformer {
         self.providers.first().map_or_else(KeyLabel::identity, |first| first.label(0))
     }
 
+    /// Whether the key is one of the list.
+    #[must_use]
+    pub fn has_key(&self, key: KeyId) -> bool {
+        self.providers.iter().any(|keys| keys.ids.contains(&key))
+    }
+
     /// The key that writes, unless it is `identity` or of a KMS.
     #[must_use]
     pub fn write_key_id(&self) -> Option<KeyId> {

@@ -27,8 +27,9 @@ pub struct Judged {
     pub opened_by: Option<OpenedBy>,
     /// Which key it takes to read it, as far as that can be told.
     pub needs: Option<KeyLabel>,
-    /// Which key it takes to read what comes out, when that is ciphertext again.
-    pub needs_inside: Option<KeyLabel>,
+    /// Which other keys it may take: the one inside, when what comes out is ciphertext again, and every configured key by whose
+    /// name an unreadable value begins.
+    pub may_need: Vec<KeyLabel>,
     /// Whether no entry of the configuration governs it, so that it is in the clear whatever `identity` stands in.
     pub ungoverned: bool,
     /// The keys that should have opened it. The class is then [`Class::WrongKey`] until more is known.
@@ -112,11 +113,20 @@ impl<'t> Judge<'t> {
             place: place_of(&location),
             opened_by: verdict.opened_by,
             needs: verdict.needs,
-            needs_inside: verdict.needs_inside,
+            may_need: self.may_need(value, verdict.class, verdict.needs_inside),
             ungoverned: !list.is_some_and(ResourceTransformer::is_configured),
             unauthenticated: verdict.unauthenticated,
             skipped,
         }
+    }
+
+    fn may_need(&self, value: &StoredValue, class: Class, inside: Option<KeyLabel>) -> Vec<KeyLabel> {
+        let mut labels: Vec<_> = inside.into_iter().collect();
+        if !class.is_readable() {
+            let named = self.transformers.keys().filter(|(_, key)| value.value.starts_with(&key.label.prefix()));
+            labels.extend(named.map(|(_, key)| key.label.clone()));
+        }
+        labels
     }
 
     fn judge_object(
@@ -139,10 +149,11 @@ impl<'t> Judge<'t> {
                     Err((Class::Nested, found)) => {
                         let inside = label_of(&list.header(&opened.data));
                         let written = inside.as_ref().map(|label| format!(" written by {label}")).unwrap_or_default();
-                        let verdict = self.judge_wrong(value, header, Class::Nested, &format!("{found}{written}"), &by);
+                        let verdict =
+                            self.judge_wrong(value, list, header, Class::Nested, &format!("{found}{written}"), &by);
                         Verdict { needs_inside: inside, ..verdict }
                     }
-                    Err((class, found)) => self.judge_wrong(value, header, class, &found, &by),
+                    Err((class, found)) => self.judge_wrong(value, list, header, class, &found, &by),
                 };
                 verdict.needs.get_or_insert_with(|| by.label.clone());
                 verdict.opened_by = Some(by);
@@ -156,6 +167,7 @@ impl<'t> Judge<'t> {
     fn judge_wrong(
         &self,
         value: &StoredValue,
+        list: &ResourceTransformer,
         header: &Header<'_>,
         class: Class,
         found: &str,
@@ -164,7 +176,7 @@ impl<'t> Judge<'t> {
         // One in 256 values opens under a wrong AES-CBC key.
         if class == Class::Garbage
             && by.label.provider == ProviderKind::AesCbc
-            && let Some(verdict) = self.try_other_keys(value, header, by.key)
+            && let Some(verdict) = self.try_other_keys(value, list, header, by.key)
         {
             return verdict;
         }
@@ -252,7 +264,7 @@ impl<'t> Judge<'t> {
             if label.provider == ProviderKind::AesGcm && payload.len() < 28 {
                 return too_short(&label, 28, payload.len());
             }
-            if let Some(verdict) = self.try_other_keys(value, header, None) {
+            if let Some(verdict) = self.try_other_keys(value, list, header, None) {
                 return verdict;
             }
             if opens_without_line_feed(value, list) {
@@ -310,7 +322,7 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let has_provider = list.providers().iter().any(|keys| keys.provider == label.provider);
         if has_provider {
-            if let Some(verdict) = self.try_other_keys(value, header, None) {
+            if let Some(verdict) = self.try_other_keys(value, list, header, None) {
                 return verdict;
             }
             let configured: Vec<_> = list
@@ -325,26 +337,35 @@ impl<'t> Judge<'t> {
             );
             return Verdict::unreadable(Class::KeyNotConfigured, message).needing(label);
         }
-        let elsewhere: Vec<_> = self
-            .transformers
-            .lists()
-            .filter(|(_, list)| list.providers().iter().any(|keys| keys.labels().any(|known| known == label)))
-            .map(|(resource, _)| resource.to_string())
-            .collect();
+        let is_it = |known: KeyLabel| known == label;
+        let elsewhere = self.lists_with(|list| list.providers().iter().any(|keys| keys.labels().any(is_it)));
         let mut message = format!("written by {label}, and {resource} have no {} provider", label.provider);
         match elsewhere.is_empty() {
             true => message.push_str(": add it to their providers"),
-            false => _ = write!(message, ": the key is configured for {}", elsewhere.join(", ")),
+            false => _ = write!(message, ": the key is configured for {elsewhere}"),
         }
         Verdict::unreadable(Class::NoProvider, message).needing(label)
     }
 
+    /// The resources whose list is such a one.
+    fn lists_with(&self, is_one: impl Fn(&ResourceTransformer) -> bool) -> String {
+        let found = self.transformers.lists().filter(|(_, list)| is_one(list));
+        let resources: Vec<_> = found.map(|(resource, _)| resource.to_string()).collect();
+        resources.join(", ")
+    }
+
     /// Whether a configured key of another name, or another key of the same name, opens the value.
-    fn try_other_keys(&self, value: &StoredValue, header: &Header<'_>, tried: Option<KeyId>) -> Option<Verdict> {
+    fn try_other_keys(
+        &self,
+        value: &StoredValue,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+        tried: Option<KeyId>,
+    ) -> Option<Verdict> {
         let Header::Local { provider, key_name, payload } = header else { return None };
         let location = self.layout.locate(&value.key);
         let others = self.transformers.keys().filter(|(id, key)| key.label.provider == *provider && Some(*id) != tried);
-        for (_, key) in others {
+        for (id, key) in others {
             let Ok(opened) = key.open(payload, DataContext::new(&value.key)) else { continue };
             let inside = match inspect(&opened.data, &location) {
                 Ok(()) => String::new(),
@@ -352,20 +373,23 @@ impl<'t> Judge<'t> {
                 Err(_) => continue,
             };
             let stored = KeyLabel::new(*provider, String::from_utf8_lossy(key_name));
-            let message = if stored == key.label {
-                format!(
-                    "names {stored}, and it is not the first configured key of that name that opens it: move that key to \
-                     the front{inside}"
-                )
-            } else {
-                format!(
-                    "names {stored}, and {} opens it: configure that key under the name {:?} too{inside}",
-                    key.label, stored.name
-                )
-            };
-            // With that name the key would open it, and it would still not be the object that the etcd key names.
             let known = self.transformers.keys().any(|(_, key)| key.label == stored);
-            let class = if known || inside.is_empty() { Class::KeyRenamed } else { Class::KeyNotConfigured };
+            let (class, message) = if stored != key.label {
+                // With that name the key would open it, and it would still not be the object that the etcd key names.
+                let class = if known || inside.is_empty() { Class::KeyRenamed } else { Class::KeyNotConfigured };
+                let advice = format!("configure that key under the name {:?} too", stored.name);
+                (class, format!("names {stored}, and {} opens it: {advice}{inside}", key.label))
+            } else if list.claimants(header).any(|claimant| claimant == id) {
+                let what = "it is not the first configured key of that name that opens it: move that key to the front";
+                (Class::KeyRenamed, format!("names {stored}, and {what}{inside}"))
+            } else {
+                let elsewhere = self.lists_with(|list| list.has_key(id));
+                let (class, advice) = match list.claimants(header).next() {
+                    Some(_) => (Class::WrongKey, "has other bytes there: configure that one here too"),
+                    None => (Class::KeyNotConfigured, "is not configured here: add it"),
+                };
+                (class, format!("written by the {stored} that is configured for {elsewhere}, and {advice}{inside}"))
+            };
             return Some(Verdict::unreadable(class, message).needing(key.label.clone()));
         }
         None

@@ -110,6 +110,7 @@ pub async fn verify<S, K>(
 ) -> Result<VerifyReport, S::Error>
 where
     S: Source,
+    S::Error: fmt::Display,
     K: Source<Error = S::Error>,
 {
     let judge = Judge::new(options.transformers, &options.selection.layout);
@@ -134,9 +135,14 @@ where
     tally.report.revision = source.revision().unwrap_or(0);
     tally.report.single_revision = source.is_consistent();
     if tally.report.complete && tally.unplaced.iter().any(Unplaced::may_have_moved) {
-        let mut keys = keys().await?;
-        moved::find_origins(&mut tally.unplaced, &mut keys, options.transformers, &options.selection.layout, progress)
-            .await?;
+        // What was verified is to be reported, also when other keys may not be read.
+        let found = match keys().await {
+            Ok(keys) => moved::find_origins(&mut tally.unplaced, keys, options, progress, stop).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = found {
+            tally.report.notes.push(format!("not all keys could be read to look for moved values: {error}"));
+        }
     }
     Ok(tally.finish())
 }
@@ -152,6 +158,8 @@ struct Tally<'a> {
     uses: BTreeMap<KeyLabel, (u64, u64)>,
     needed_by: Vec<EtcdKey>,
     needed_by_unreadable: u64,
+    /// The providers of values whose header does not tell the key; nothing where it does not even tell the provider.
+    unattributed: BTreeMap<Option<String>, u64>,
     unplaced: Vec<Unplaced>,
     kept_bytes: usize,
     skipped: u64,
@@ -168,6 +176,7 @@ impl<'a> Tally<'a> {
             uses: BTreeMap::new(),
             needed_by: Vec::new(),
             needed_by_unreadable: 0,
+            unattributed: BTreeMap::new(),
             unplaced: Vec::new(),
             kept_bytes: 0,
             skipped: 0,
@@ -195,7 +204,7 @@ impl<'a> Tally<'a> {
 
     /// Counts a value whose verdict is known.
     fn settle(&mut self, judged: Judged) {
-        let Judged { row, place, needs, needs_inside, ungoverned, .. } = judged;
+        let Judged { row, place, needs, mut may_need, ungoverned, .. } = judged;
         self.report.values += 1;
         *self.report.classes.entry(row.class).or_default() += 1;
         // What is in the clear without being configured stays readable when `identity` is taken out of the configuration.
@@ -204,12 +213,19 @@ impl<'a> Tally<'a> {
             let (opens, unreadable) = self.uses.entry(label.clone()).or_default();
             *(if row.class.is_readable() { opens } else { unreadable }) += 1;
         }
-        if let Some(label) = needs_inside.clone().filter(|inside| needed != Some(inside)) {
-            self.uses.entry(label).or_default().1 += 1;
+        may_need.retain(|label| needed != Some(label));
+        may_need.sort();
+        may_need.dedup();
+        for label in &may_need {
+            self.uses.entry(label.clone()).or_default().1 += 1;
         }
-        if self.options.removable.as_ref().is_some_and(|key| {
-            key.is_needed_by(&row, needed) || needs_inside.is_some() && key.is_needed_by(&row, needs_inside.as_ref())
-        }) {
+        if row.value.key_name.is_none() && !row.class.is_readable() {
+            *self.unattributed.entry(row.value.provider.clone()).or_default() += 1;
+        }
+        let needs_it = |key: &RemovableKey| {
+            key.is_needed_by(&row, needed) || may_need.iter().any(|label| key.is_needed_by(&row, Some(label)))
+        };
+        if self.options.removable.as_ref().is_some_and(needs_it) {
             self.needed_by.push(row.value.key.clone());
             self.needed_by_unreadable += u64::from(!row.class.is_readable());
         }
@@ -234,10 +250,11 @@ impl<'a> Tally<'a> {
             .into_iter()
             .map(|((resource, namespace, key, class), values)| VerifyGroup { resource, namespace, key, class, values })
             .collect();
-        report.keys = key_uses(self.options.transformers, &self.uses);
-        report.notes.extend(self.options.selection.nothing_found(report.values + self.skipped));
+        report.keys = key_uses(self.options.transformers, &self.uses, &self.unattributed);
+        report.notes.extend(self.options.selection.nothing_found(report.values));
         if let Some(asked) = &self.options.removable {
-            report.removable = Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable));
+            report.removable =
+                Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable, &self.unattributed));
             report.notes.push(self.options.selection.layout.scope());
         }
         if !report.single_revision {
@@ -255,7 +272,23 @@ impl<'a> Tally<'a> {
     }
 }
 
-fn key_uses(transformers: &ResourceTransformers, uses: &BTreeMap<KeyLabel, (u64, u64)>) -> Vec<KeyUse> {
+/// How many values may have been written by a key of the provider, and do not tell by which.
+fn unattributed_to(provider: ProviderKind, unattributed: &BTreeMap<Option<String>, u64>) -> u64 {
+    // A newer version stands as `aescbc:v2`, and both versions of the KMS API as `kms`.
+    let stored = provider.name().split('-').next().unwrap_or_default();
+    let may_be = |stored_provider: &Option<String>| match stored_provider.as_deref() {
+        Some(ProviderKind::IDENTITY_NAME) => false,
+        Some(name) => name.starts_with(stored),
+        None => true,
+    };
+    unattributed.iter().filter(|(provider, _)| may_be(provider)).map(|(_, count)| count).sum()
+}
+
+fn key_uses(
+    transformers: &ResourceTransformers,
+    uses: &BTreeMap<KeyLabel, (u64, u64)>,
+    unattributed: &BTreeMap<Option<String>, u64>,
+) -> Vec<KeyUse> {
     let mut labels: BTreeMap<KeyLabel, BTreeSet<String>> =
         uses.keys().map(|label| (label.clone(), BTreeSet::new())).collect();
     for (resource, list) in transformers.lists() {
@@ -268,7 +301,11 @@ fn key_uses(transformers: &ResourceTransformers, uses: &BTreeMap<KeyLabel, (u64,
         .into_iter()
         .map(|(label, writes)| {
             let (opens, unreadable) = uses.get(&label).copied().unwrap_or_default();
-            KeyUse { key: label.to_string(), writes: writes.into_iter().collect(), opens, unreadable }
+            let unattributed = match label.provider {
+                ProviderKind::Identity => 0,
+                provider => unattributed_to(provider, unattributed),
+            };
+            KeyUse { key: label.to_string(), writes: writes.into_iter().collect(), opens, unreadable, unattributed }
         })
         .collect()
 }
@@ -278,6 +315,7 @@ fn removable(
     report: &VerifyReport,
     needed_by_keys: Vec<EtcdKey>,
     unreadable: u64,
+    unattributed: &BTreeMap<Option<String>, u64>,
 ) -> RemovableAnswer {
     let key = asked.to_string();
     let needed_by = needed_by_keys.len() as u64;
@@ -298,8 +336,22 @@ fn removable(
         reasons.push("no value was found at all: is it the etcd of the API server, and its --etcd-prefix?".to_owned());
         return RemovableAnswer { key, removable: Removable::Unknown, reasons, needed_by, needed_by_keys };
     }
+    let unknown = match asked {
+        RemovableKey::Label(label) if label.provider != ProviderKind::Identity => {
+            unattributed_to(label.provider, unattributed)
+        }
+        _ => 0,
+    };
     let removable = match (reasons.is_empty(), report.complete, asked) {
         (false, _, _) => Removable::No,
+        (true, true, _) if unknown > 0 => {
+            reasons.push(format!("{unknown} unreadable values may be of it: their headers do not tell the key"));
+            Removable::Unknown
+        }
+        (true, true, _) if !report.single_revision => {
+            reasons.push("the values were not read at a single revision: run it again".to_owned());
+            Removable::Unknown
+        }
         (true, true, RemovableKey::Label(_)) => Removable::Yes,
         (true, true, RemovableKey::KmsKeyId(_)) => {
             reasons.push(

@@ -1,5 +1,8 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rayon::prelude::*;
 
+use super::Options;
 use super::judge::Judged;
 use crate::report::{Class, EtcdKey, Progress};
 use crate::resource::KeyLayout;
@@ -87,11 +90,12 @@ impl Unplaced {
 /// The same object under another prefix is tried first, then every live key.
 pub(super) async fn find_origins<K: Source>(
     unplaced: &mut [Unplaced],
-    keys: &mut K,
-    transformers: &ResourceTransformers,
-    layout: &KeyLayout,
+    mut keys: K,
+    options: &Options<'_>,
     progress: &dyn Progress,
+    stop: &AtomicBool,
 ) -> Result<(), K::Error> {
+    let (transformers, layout) = (options.transformers, &options.selection.layout);
     let mut searched: Vec<_> = unplaced.iter_mut().filter(|value| value.may_have_moved()).take(MAX_KEPT).collect();
     searched.par_iter_mut().for_each(|value| {
         let under_other_prefixes = other_prefixes(value.value.as_ref(), layout);
@@ -101,7 +105,12 @@ pub(super) async fn find_origins<K: Source>(
     let mut tried = 0;
     let mut work = 0;
     let mut all = true;
-    while let Some(page) = keys.next_page().await? {
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            all = false;
+            break;
+        }
+        let Some(page) = keys.next_page().await? else { break };
         let candidates: Vec<_> = page.values.into_iter().map(|value| value.key).collect();
         let bytes: usize = searched
             .iter()

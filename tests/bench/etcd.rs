@@ -110,7 +110,13 @@ async fn bare_rotation(store: &Store) -> Duration {
 async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count: usize) -> Duration {
     let selection = selection();
     let options = rekey::Options { transformers, selection: &selection, source: String::new(), trusted: &[] };
-    let execution = Execution { concurrency: CONCURRENCY, rate: None, rewrap: RewrapOptions::default(), journal: None };
+    let execution = Execution {
+        concurrency: CONCURRENCY,
+        rate: None,
+        rewrap: RewrapOptions::default(),
+        quota_bytes: None,
+        journal: None,
+    };
     let stop = AtomicBool::new(false);
     let report = rekey::execute(store, transformers, &options, execution, &NoProgress, &stop).await.expect("a report");
     assert_eq!((report.rewritten, report.still_stale), (count as u64, Some(0)));
@@ -160,6 +166,7 @@ fn main() {
             user: None,
             dial_timeout: Duration::from_secs(5),
             command_timeout: Duration::from_secs(30),
+            interrupted: &atrest::storage::NEVER,
         };
         let store = Store::connect(options).await.expect("a connection");
         let (a, b) = (transformers("a", "b"), transformers("b", "a"));

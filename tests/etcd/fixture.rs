@@ -160,6 +160,7 @@ pub(crate) async fn store_with(etcd: &Etcd, command_timeout: Duration) -> Store 
         user: None,
         dial_timeout: Duration::from_secs(10),
         command_timeout,
+        interrupted: &atrest::storage::NEVER,
     };
     Store::connect(options).await.expect("etcd answers")
 }
@@ -174,7 +175,7 @@ pub(crate) fn of_resources(resources: &[&str]) -> Selection {
 }
 
 pub(crate) fn execution(concurrency: usize) -> Execution {
-    Execution { concurrency, rate: None, rewrap: RewrapOptions::default(), journal: None }
+    Execution { concurrency, rate: None, rewrap: RewrapOptions::default(), quota_bytes: None, journal: None }
 }
 
 pub(crate) async fn rekey_with(

@@ -81,3 +81,77 @@ fn a_key_that_is_no_object_s_is_said_to_be_left() {
     assert!(report.not_objects[0].message.starts_with("not the key of an object"));
     assert_eq!(report.keys_in_use, ["identity", "aescbc/k1"]);
 }
+
+/// A key was said to be removable although a value of a newer format names it, one outside of the layout does, and one whose name
+/// another resource's key begins with.
+#[test]
+fn a_key_may_be_named_where_nobody_looked() {
+    let etcd = Etcd::start(Version::V3_5);
+    let workshop = Workshop::new();
+    let entries: [(&str, &[&str]); 2] = [
+        ("secrets", &[&format!("aesgcm new {K2}"), &format!("aescbc a {K1}")]),
+        ("configmaps", &[&format!("aescbc a:b {K3}")]),
+    ];
+    workshop.file("config.yaml", &config_of(&entries));
+    let ask = |key: &str, code: i32| {
+        let args = ["-q", "-o", "json", "--encryption-provider-config", "config.yaml", "--removable", key];
+        workshop.run(&etcd, "verify", args).json(code)["removable"].clone()
+    };
+    etcd.client().put("/registry/secrets/x/y", sealed_by(&config("secrets", &[&format!("aesgcm new {K2}")])));
+    assert_eq!(ask("aescbc/a", 0)["removable"], "yes");
+    etcd.client().put("/registry/secrets/x/newer", b"k8s:enc:aescbc:v2:a:0123456789".to_vec());
+    assert_eq!(ask("aescbc/a", 1)["removable"], "unknown");
+    etcd.client().delete("/registry/secrets/x/newer");
+    etcd.client().put("/k8s/prod/secrets/x/elsewhere", b"k8s:enc:aescbc:v1:a:0123456789".to_vec());
+    assert_eq!(ask("aescbc/a", 1)["removable"], "no");
+    etcd.client().delete("/k8s/prod/secrets/x/elsewhere");
+    etcd.client().put("/registry/secrets/x/colon", b"k8s:enc:aescbc:v1:a:b:0123456789abcdef".to_vec());
+    for key in ["aescbc/a", "aescbc/a:b"] {
+        assert_eq!((&ask(key, 1)["removable"], &ask(key, 1)["needed_by"]), (&"no".into(), &1.into()), "{key}");
+    }
+}
+
+fn sealed_by(text: &str) -> Vec<u8> {
+    sealed(&transformers(text), b"/registry/secrets/x/y", &secret("x", "y", "z"))
+}
+
+/// E14. One namespace that may not be written ended the rotation of all.
+#[test]
+fn one_denied_object_does_not_stop_the_rest() {
+    let etcd = Etcd::builder(Version::V3_5).auth_enabled("root-password").start();
+    let (old, new) = (
+        config("secrets", &[&format!("aescbc old {K1}")]),
+        config("secrets", &[&format!("aesgcm new {K2}"), &format!("aescbc old {K1}")]),
+    );
+    let server = transformers(&old);
+    for namespace in ["a", "b", "c"] {
+        for i in 0..3 {
+            let name = format!("s{i}");
+            let key = secret_key(namespace, &name);
+            etcd.client().put(key.clone(), sealed(&server, key.as_bytes(), &secret(namespace, &name, "x")));
+        }
+    }
+    for args in [
+        &["role", "add", "rotator"][..],
+        &["role", "grant-permission", "rotator", "--prefix=true", "read", "/"],
+        &["role", "grant-permission", "rotator", "--prefix=true", "readwrite", "/registry/secrets/a/"],
+        &["role", "grant-permission", "rotator", "--prefix=true", "readwrite", "/registry/secrets/c/"],
+        &["user", "add", "rotator:pw"],
+        &["user", "grant-role", "rotator", "rotator"],
+    ] {
+        let ran = etcd.etcdctl(args);
+        assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    let workshop = Workshop::new();
+    workshop.file("config.yaml", &new);
+    let ran = std::process::Command::new(env!("CARGO_BIN_EXE_atrest"))
+        .current_dir(workshop.path())
+        .args(["rekey", "-q", "-o", "json", "--yes", "--no-journal", "--concurrency", "2", "--user", "rotator:pw"])
+        .args(["--encryption-provider-config", "config.yaml", "--endpoints", &etcd.endpoint()])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(ran.status.code(), Some(4), "{report}");
+    assert_eq!((&report["rewritten"], &report["complete"]), (&6.into(), &true.into()));
+    assert_eq!(report["failed"].as_array().unwrap().len(), 3);
+}

@@ -171,6 +171,7 @@ fn a_rotation_leaves_what_is_damaged_and_does_the_rest() {
                 "identity",
                 "aescbc/key0",
                 "aescbc/key1",
+                "aescbc/key2",
                 "aesgcm/gcm1",
                 "secretbox/box1",
                 "kms-v1/legacy-kms",
@@ -178,7 +179,7 @@ fn a_rotation_leaves_what_is_damaged_and_does_the_rest() {
                 "kms-v2/gone-kms",
             ]
         );
-        assert_eq!(strings("keys_unused"), ["aescbc/key2"]);
+        assert_eq!(strings("keys_unused"), <[&str; 0]>::default());
         // A second run finds nothing to do, and says the same of what is damaged.
         let again = rekey("config.yaml").json(1);
         assert_eq!((again["rewritten"].as_u64(), &again["unreadable"]), (Some(0), &report["unreadable"]));

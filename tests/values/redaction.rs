@@ -143,6 +143,7 @@ fn configurations_are_redacted() {
 #[test]
 fn options_of_a_connection_are_redacted() {
     let options = ConnectOptions {
+        interrupted: &atrest::storage::NEVER,
         endpoints: vec!["http://127.0.0.1:2379".parse().expect("an endpoint")],
         tls: TlsOptions::default(),
         user: Some(("root".to_owned(), Password::new(String::from_utf8_lossy(SECRET).into_owned()))),

@@ -62,6 +62,7 @@ pub(crate) struct SourceArgs {
     #[arg(
         long,
         env = "ETCDCTL_ENDPOINTS",
+        hide_env_values = true,
         value_delimiter = ',',
         default_value = "127.0.0.1:2379",
         value_name = "URL"
@@ -246,6 +247,9 @@ pub(crate) struct RekeyArgs {
     /// Write by this key, as `aesgcm/key2`, although it opens none of the values that name it: they are all damaged, not the key
     #[arg(long, value_name = "KEY")]
     pub(crate) trust_write_key: Vec<KeyLabel>,
+    /// etcd's --quota-backend-bytes: writing ends before the database is full; guessed when not given
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) quota_backend_bytes: Option<u64>,
     /// etcd's --max-request-bytes
     #[arg(long, default_value_t = 1_572_864, value_name = "BYTES")]
     pub(crate) max_request_bytes: usize,

@@ -74,20 +74,29 @@ impl Context {
             user: user_of(source)?,
             dial_timeout: source.dial_timeout,
             command_timeout: source.command_timeout,
+            interrupted: stop_signal(),
         };
         let store = Store::connect(options).await?;
         let status = store.status().await?;
         let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
         let source = format!("etcd{version} at {}", status.endpoint);
-        Ok(Self { store, selection, source, stop: stop_signal(), display: Display::new(quiet) })
+        Ok(Self { store, selection, source, stop: &STOP, display: Display::new(quiet) })
     }
 
     /// The selected values, counted.
     async fn values(&self) -> Result<Ranges, Failure> {
         let prefixes = self.selection.prefixes()?;
-        let mut ranges = Ranges::of_prefixes(&self.store, &prefixes);
+        self.counted(Ranges::of_prefixes(&self.store, &prefixes)).await
+    }
+
+    async fn counted(&self, mut ranges: Ranges) -> Result<Ranges, Failure> {
         ranges.count().await?;
         Ok(ranges)
+    }
+
+    /// Every key that begins with a slash, as those of all API servers do, whatever their prefix.
+    fn whole_store(&self) -> Ranges {
+        Ranges::of_prefixes(&self.store, &[b"/".to_vec()])
     }
 
     /// Every value of the layout.
@@ -122,7 +131,9 @@ fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
     let Some(user) = source.user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
     let password = source.password.as_deref().filter(|password| !password.is_empty());
     let (user, password) = match (user.split_once(':'), password) {
-        (_, Some(password)) => (user, password),
+        // The variable may hold both.
+        (Some((user, _)), Some(password)) => (user, password),
+        (None, Some(password)) => (user, password),
         (Some((user, password)), None) => (user, password),
         (None, None) => {
             return Err(Failure::Usage(
@@ -133,9 +144,10 @@ fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
     Ok(Some((user.to_owned(), Password::new(password.to_owned()))))
 }
 
+static STOP: AtomicBool = AtomicBool::new(false);
+
 /// Set by the first SIGINT or SIGTERM; the second ends the program at once.
 fn stop_signal() -> &'static AtomicBool {
-    static STOP: AtomicBool = AtomicBool::new(false);
     tokio::spawn(async {
         use tokio::signal::unix::{SignalKind, signal};
         let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use atrest::rekey::{Execution, Journal, Options, execute, plan};
+use atrest::rekey::{Execution, Journal, Options, Space, execute, plan};
 use atrest::report::RekeyReport;
 use atrest::storage::RewrapOptions;
 use time::OffsetDateTime;
@@ -21,8 +21,12 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         trusted: &args.trust_write_key,
     };
     if !args.yes {
-        let plan =
+        let mut plan =
             plan(context.values().await?, context.everything(), &options, &context.display, context.stop).await?;
+        let space = Space::new(context.store.status().await?.db_size, args.quota_backend_bytes);
+        if space.is_scarce_after(plan.growth_bytes) {
+            plan.warnings.push(format!("etcd has little room for what will be written: {space}"));
+        }
         render::print(&plan, args.output.output, &mut stdout())?;
         return Ok(exit_code(plan.complete, plan.unreadable > 0 || !plan.wrong_keys.is_empty()));
     }
@@ -36,6 +40,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         concurrency: usize::from(args.concurrency),
         rate: args.rate,
         rewrap: RewrapOptions { max_request_bytes: args.max_request_bytes },
+        quota_bytes: args.quota_backend_bytes,
         journal,
     };
     let mut report =
@@ -51,7 +56,8 @@ fn exit_code_of(report: &RekeyReport) -> u8 {
     if !report.failed.is_empty() || !report.complete || !report.verified {
         return PARTIAL;
     }
-    let left = !report.unreadable.is_empty()
+    let left = report.read_again == 0
+        || !report.unreadable.is_empty()
         || !report.too_large.is_empty()
         || !report.not_objects.is_empty()
         || report.still_stale != Some(0);

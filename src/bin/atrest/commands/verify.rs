@@ -17,7 +17,9 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
         expect_current: args.expect == Some(VerifyExpectation::Current),
         removable: args.removable.as_deref().map(RemovableKey::parse),
     };
-    let values = context.values().await?;
+    // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
+    let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
+    let values = if everywhere { context.counted(context.whole_store()).await? } else { context.values().await? };
     let (mut out, output) = (BufferedOutput::default(), args.output.output);
     let mut lines = Lines::new(&mut out, context.stop);
     let mut rows = |row: &VerifyRow| {

@@ -83,7 +83,10 @@ impl Sheet {
     pub(super) fn write_csv(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut csv = csv::Writer::from_writer(out);
         let header = self.columns.iter().map(|column| column.to_lowercase().replace(' ', "_"));
-        let broken = |error: csv::Error| Failure::from(std::io::Error::from(error));
+        let broken = |error: csv::Error| match error.into_kind() {
+            csv::ErrorKind::Io(error) => Failure::from(error),
+            kind => Failure::from(std::io::Error::other(format!("{kind:?}"))),
+        };
         csv.write_record(header).map_err(broken)?;
         for row in &self.rows {
             csv.write_record(row).map_err(broken)?;
