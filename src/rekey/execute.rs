@@ -78,7 +78,7 @@ pub async fn execute(
     let mut source = Ranges::of_prefixes(store, &prefixes);
     source.count().await?;
     let plan = plan(source, everything, options, progress, stop).await?;
-    if let Some(WrongKey { key, values }) = plan.wrong_keys.into_iter().next() {
+    if let Some(WrongKey { key, values }) = plan.wrong_keys.first().cloned() {
         return Err(Error::WrongWriteKey { key, values });
     }
     let shared = Arc::new(Shared {
@@ -144,7 +144,7 @@ pub async fn execute(
     let mut report = run.finish();
     report.seconds = begun.elapsed().as_secs_f64();
     report.planned = plan.to_rewrite;
-    report.notes.extend(plan.warnings);
+    report.notes.extend(plan.decryption_warning());
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
         if let Err(error) = final_pass(&mut report, store, options, progress, stop).await {
@@ -430,6 +430,7 @@ async fn final_pass(
         source: options.source.clone(),
         expect_current: false,
         removable: None,
+        scope: options.selection.layout.scope(),
     };
     let mut stale = Vec::new();
     let mut still_stale = 0;

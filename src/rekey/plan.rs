@@ -148,11 +148,7 @@ fn plan_group((resource, namespace, from, to): Group, values: u64, bytes: u64) -
 }
 
 fn warn(plan: &mut RekeyPlan) {
-    let decrypted: u64 =
-        plan.rewrite.iter().filter(|group| group.to == ProviderKind::Identity.name()).map(|group| group.values).sum();
-    if decrypted > 0 {
-        plan.warnings.push(format!("identity is the first provider: {decrypted} values will be stored in the clear"));
-    }
+    plan.warnings.extend(plan.decryption_warning());
     if plan.to_rewrite > 0 {
         plan.warnings.push(
             "every API server must already read with the key that writes, or it will fail on what is rewritten"

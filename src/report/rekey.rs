@@ -1,6 +1,7 @@
 use serde::Serialize;
 
 use super::{Class, EtcdKey, SCHEMA_VERSION, VerifyRow};
+use crate::transformer::ProviderKind;
 
 /// Values that a rotation treats alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +49,16 @@ pub struct RekeyPlan {
     pub wrong_keys: Vec<WrongKey>,
     /// What should be known before `--yes`.
     pub warnings: Vec<String>,
+}
+
+impl RekeyPlan {
+    /// What is to be said when values leave encryption.
+    #[must_use]
+    pub fn decryption_warning(&self) -> Option<String> {
+        let to_identity = self.rewrite.iter().filter(|group| group.to == ProviderKind::IDENTITY_NAME);
+        let values: u64 = to_identity.map(|group| group.values).sum();
+        (values > 0).then(|| format!("identity is the first provider: {values} values are to be stored in the clear"))
+    }
 }
 
 /// A key of the configuration that has the name, and not the bytes, of the key that wrote.

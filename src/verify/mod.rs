@@ -35,6 +35,8 @@ pub struct Options<'a> {
     pub expect_current: bool,
     /// The key whose removal is asked about.
     pub removable: Option<RemovableKey>,
+    /// In words, what the answer to that holds for.
+    pub scope: String,
 }
 
 /// A key as one asks whether it can go.
@@ -255,7 +257,7 @@ impl<'a> Tally<'a> {
         if let Some(asked) = &self.options.removable {
             report.removable =
                 Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable, &self.unattributed));
-            report.notes.push(self.options.selection.layout.scope());
+            report.notes.push(self.options.scope.clone());
         }
         if !report.single_revision {
             report.notes.push(

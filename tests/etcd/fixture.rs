@@ -208,6 +208,7 @@ pub(crate) fn verify_removable(etcd: &Etcd, config: &str, removable: Option<&str
         source: "test".to_owned(),
         expect_current: false,
         removable: removable.map(RemovableKey::parse),
+        scope: String::new(),
     };
     let mut seen = Vec::new();
     let mut rows = |row: &VerifyRow| seen.push(row.clone());

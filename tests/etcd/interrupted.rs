@@ -361,6 +361,7 @@ fn a_compaction_in_the_middle_drops_no_key() {
                 source: String::new(),
                 expect_current: false,
                 removable: None,
+                scope: String::new(),
             };
             let source = CompactedAfterFirst::new(ranges(), &etcd);
             let keys = async || Ok(ranges().keys_only());

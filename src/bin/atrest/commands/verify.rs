@@ -10,15 +10,20 @@ use crate::render;
 pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
     let context = Context::new(&args.source, &args.selection, quiet).await?;
+    // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
+    let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
+    let scope = match everywhere {
+        true => "every key of this etcd that begins with a slash was looked at".to_owned(),
+        false => context.selection.layout.scope(),
+    };
     let options = Options {
         transformers: &transformers,
         selection: &context.selection,
         source: context.source.clone(),
         expect_current: args.expect == Some(VerifyExpectation::Current),
         removable: args.removable.as_deref().map(RemovableKey::parse),
+        scope,
     };
-    // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
-    let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
     let values = if everywhere { context.counted(context.whole_store()).await? } else { context.values().await? };
     let (mut out, output) = (BufferedOutput::default(), args.output.output);
     let mut lines = Lines::new(&mut out, context.stop);
