@@ -27,7 +27,8 @@ const STEPS: [Step; 6] = [
     Step { says: "What is stored, and under which keys?", args: &["scan"], takes_config: false, fine: &[0, 1] },
     Step { says: "Can all of it be read, and what is stale?", args: &["verify"], takes_config: true, fine: &[0, 1] },
     Step { says: "What would be rewritten?", args: &["rekey"], takes_config: true, fine: &[0] },
-    Step { says: "Rewrite it.", args: &["rekey", "--yes"], takes_config: true, fine: &[0] },
+    // Slowly, so that there is time to look at the bar.
+    Step { says: "Rewrite it.", args: &["rekey", "--yes", "--rate", "20"], takes_config: true, fine: &[0] },
     Step { says: "Is anything stale now?", args: &["verify"], takes_config: true, fine: &[0, 1] },
     Step {
         says: "May the old key be removed from the configuration?",
