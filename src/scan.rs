@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use crate::report::{Dimension, EtcdKey, Progress, ScanGroup, ScanReport, ValueRow, place_of};
-use crate::resource::{Location, Selection};
+use crate::report::{Dimension, EtcdKey, Progress, ScanGroup, ScanReport, ValueRow, compaction_note, place_of};
+use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
 use crate::transformer::{Header, ProviderKind, ResourceTransformers};
 
@@ -95,11 +95,7 @@ pub async fn scan<S: Source>(
     report.single_revision = source.is_consistent();
     report.groups = groups.into_values().collect();
     report.notes.extend(options.selection.nothing_found(report.values));
-    if !report.single_revision {
-        report.notes.push(
-            "the revision was compacted while it was read: the values are not of a single point in time".to_owned(),
-        );
-    }
+    report.notes.extend(compaction_note(report.single_revision));
     for (name, writes) in gcm_writes.into_iter().filter(|(_, writes)| *writes >= AES_GCM_WRITES) {
         report.notes.push(format!(
             "the values under aesgcm/{name} were written {writes} times: with random nonces the key is due for rotation \
@@ -114,10 +110,7 @@ fn look(value: &StoredValue, options: &Options<'_>) -> Option<Seen> {
     if !options.selection.includes(&location) {
         return None;
     }
-    let resource = match &location {
-        Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. } => Some(*resource),
-        _ => None,
-    };
+    let resource = location.resource();
     let list = resource
         .zip(options.transformers)
         .map(|(resource, transformers)| transformers.transformer_for_resource(resource.group, resource.resource));

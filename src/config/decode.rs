@@ -38,10 +38,7 @@ struct Fields {
 impl Fields {
     fn take(&mut self, name: &str) -> Field<Value> {
         match self.entries.iter().position(|entry| entry.key.as_str() == name) {
-            Some(index) => {
-                let Node { position, value } = self.entries.swap_remove(index).value;
-                if let Value::Null = value { Field::Absent(position) } else { Field::Given(value, position) }
-            }
+            Some(index) => Field::from(self.entries.swap_remove(index).value),
             None => Field::Absent(self.position),
         }
     }
@@ -174,8 +171,7 @@ impl Decoder<'_> {
             Field::Broken => return None,
             Field::Given(Value::Mapping(entries), position) => (entries, position),
             Field::Given(value, position) => {
-                self.wrong_type(path, position, NodeType::Mapping, &value);
-                return None;
+                return self.wrong_type(path, position, NodeType::Mapping, &value);
             }
         };
         // The last of several counts, and is checked as well.
@@ -204,83 +200,61 @@ impl Decoder<'_> {
         value: Field<Value>,
         decode: impl Fn(&mut Self, &Path<'_>, Field<Value>) -> Option<T>,
     ) -> List<T> {
-        match value {
-            Field::Absent(position) => Field::Absent(position),
-            Field::Broken => Field::Broken,
-            Field::Given(Value::List(nodes), position) => {
+        value.and_then(|value, position| match value {
+            Value::List(nodes) => {
                 let mut elements = Vec::with_capacity(nodes.len());
-                for (index, Node { position, value }) in nodes.into_iter().enumerate() {
-                    let value =
-                        if let Value::Null = value { Field::Absent(position) } else { Field::Given(value, position) };
-                    elements.push(decode(self, &path.index(index), value).map(|element| (element, position)));
+                for (index, node) in nodes.into_iter().enumerate() {
+                    let position = node.position;
+                    let element = decode(self, &path.index(index), Field::from(node));
+                    elements.push(element.map(|element| (element, position)));
                 }
-                Field::Given(elements, position)
+                Some(elements)
             }
-            Field::Given(value, position) => {
-                self.wrong_type(path, position, NodeType::List, &value);
-                Field::Broken
-            }
-        }
+            value => self.wrong_type(path, position, NodeType::List, &value),
+        })
     }
 
     fn string(&mut self, path: &Path<'_>, value: Field<Value>) -> Field<Zeroizing<String>> {
-        match value {
-            Field::Absent(position) => Field::Absent(position),
-            Field::Broken => Field::Broken,
-            Field::Given(Value::String(text), position) => Field::Given(text, position),
-            Field::Given(value, position) => {
-                self.wrong_type(path, position, NodeType::String, &value);
-                Field::Broken
-            }
-        }
+        value.and_then(|value, position| match value {
+            Value::String(text) => Some(text),
+            value => self.wrong_type(path, position, NodeType::String, &value),
+        })
     }
 
     /// A string that is no secret.
     fn text(&mut self, path: &Path<'_>, value: Field<Value>) -> Field<String> {
-        match self.string(path, value) {
-            Field::Absent(position) => Field::Absent(position),
-            Field::Broken => Field::Broken,
-            Field::Given(mut text, position) => Field::Given(std::mem::take(&mut *text), position),
-        }
+        self.string(path, value).and_then(|mut text, _| Some(std::mem::take(&mut *text)))
     }
 
     fn duration(&mut self, path: &Path<'_>, value: Field<Value>) -> Field<i64> {
-        match self.string(path, value) {
-            Field::Absent(position) => Field::Absent(position),
-            Field::Broken => Field::Broken,
-            Field::Given(text, position) => match duration::parse(&text) {
-                Ok(nanoseconds) => Field::Given(nanoseconds, position),
-                Err(reason) => {
-                    self.error(path, position, Problem::InvalidDuration { text: shown(&text), reason });
-                    Field::Broken
-                }
-            },
-        }
+        self.string(path, value).and_then(|text, position| match duration::parse(&text) {
+            Ok(nanoseconds) => Some(nanoseconds),
+            Err(reason) => {
+                self.error(path, position, Problem::InvalidDuration { text: shown(&text), reason });
+                None
+            }
+        })
     }
 
     fn int32(&mut self, path: &Path<'_>, value: Field<Value>) -> Field<i32> {
-        match value {
-            Field::Absent(position) => Field::Absent(position),
-            Field::Broken => Field::Broken,
-            Field::Given(Value::Number(number), position) => match number.and_then(|number| i32::try_from(number).ok())
-            {
-                Some(number) => Field::Given(number, position),
-                None => {
+        value.and_then(|value, position| match value {
+            Value::Number(number) => {
+                let number = number.and_then(|number| i32::try_from(number).ok());
+                if number.is_none() {
                     self.error(path, position, Problem::NotInt32);
-                    Field::Broken
                 }
-            },
-            Field::Given(value, position) => {
-                self.wrong_type(path, position, NodeType::Number, &value);
-                Field::Broken
+                number
             }
-        }
+            value => self.wrong_type(path, position, NodeType::Number, &value),
+        })
     }
 
-    fn wrong_type(&mut self, path: &Path<'_>, position: Position, expected: NodeType, found: &Value) {
+    /// Reports a value of another type than expected; there is nothing to be made of it.
+    fn wrong_type<T>(&mut self, path: &Path<'_>, position: Position, expected: NodeType, found: &Value) -> Option<T> {
         let is_block = matches!(expected, NodeType::List | NodeType::Mapping);
         let shape = is_block.then(|| shape(path.last_field()));
         self.error(path, position, Problem::WrongType { expected, found: found.node_type(), shape });
+        None
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::diagnostic::Position;
+use super::document::{Node, Value};
 
 /// A field as it is in the file.
 pub(super) enum Field<T> {
@@ -21,6 +22,24 @@ impl<T> Field<T> {
             Field::Given(value, position) => Some((value, *position)),
             Field::Absent(_) | Field::Broken => None,
         }
+    }
+
+    /// Makes something of a value that is given; `None` is for one that is broken, and reported.
+    pub(super) fn and_then<U>(self, make: impl FnOnce(T, Position) -> Option<U>) -> Field<U> {
+        match self {
+            Field::Absent(position) => Field::Absent(position),
+            Field::Broken => Field::Broken,
+            Field::Given(value, position) => match make(value, position) {
+                Some(value) => Field::Given(value, position),
+                None => Field::Broken,
+            },
+        }
+    }
+}
+
+impl From<Node> for Field<Value> {
+    fn from(Node { position, value }: Node) -> Self {
+        if let Value::Null = value { Field::Absent(position) } else { Field::Given(value, position) }
     }
 }
 

@@ -8,16 +8,16 @@ use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::plan::{label, plan};
+use super::plan::{self, Group, plan};
 use super::space::Space;
 use super::{Error, Options};
-use crate::report::{
-    Class, EtcdKey, JournalEntry, NotRewritten, PlanGroup, Progress, RekeyReport, ValueRow, VerifyRow, WrongKey,
-};
+use crate::report::{Class, EtcdKey, JournalEntry, NotRewritten, Progress, RekeyReport, VerifyRow, WrongKey};
 use crate::resource::{KeyLayout, Location, Selection};
 use crate::source::{Source as _, StoredValue};
 use crate::storage::{self, Ranges, Refusal, Rewrap, RewrapOptions, Sealed, Store};
-use crate::transformer::{DataContext, Header, HeaderVerdict, ProviderKind, ResourceTransformers};
+use crate::transformer::{
+    self, DataContext, Header, HeaderVerdict, ProviderKind, ResourceTransformer, ResourceTransformers,
+};
 use crate::verify::{self, Judge};
 
 /// How to carry a rotation out.
@@ -45,7 +45,7 @@ struct Shared {
 
 /// What became of one value, for the report.
 enum Outcome {
-    Rewritten { group: (String, String, String, String), bytes: u64, entry: JournalEntry },
+    Rewritten { group: Group, bytes: u64, entry: JournalEntry },
     AlreadyCurrent,
     Gone,
     Refused(Box<VerifyRow>),
@@ -177,9 +177,7 @@ enum Due {
 
 fn due(value: &StoredValue, shared: &Shared, selection: &Selection) -> Due {
     let location = shared.layout.locate(&value.key);
-    let (Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. }) = &location else {
-        return Due::No;
-    };
+    let Some(resource) = location.resource() else { return Due::No };
     if !selection.includes(&location) {
         return Due::No;
     }
@@ -238,41 +236,40 @@ async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
 
 /// Opens a value and seals it again, and makes sure that what was sealed opens to the same and is no longer stale.
 fn seal(shared: &Shared, value: &StoredValue) -> Result<Sealed, Refusal<Box<VerifyRow>>> {
-    let judged = Judge::new(&shared.transformers, &shared.layout).judge(value);
-    match judged.row.class {
-        Class::Current => return Ok(Sealed::Current),
-        Class::Stale => {}
+    let (judged, opened) = Judge::new(&shared.transformers, &shared.layout).open(value);
+    let location = shared.layout.locate(&value.key);
+    let (opened, resource) = match (judged.row.class, opened, &location) {
+        (Class::Current, ..) => return Ok(Sealed::Current),
+        (Class::Stale, Some(opened), Location::Object { resource, .. }) => (opened, resource),
         // What cannot be read, or is not what it should be, must not become a fresh and authenticated value.
         _ => return Err(Refusal(Box::new(judged.row))),
-    }
-    let location = shared.layout.locate(&value.key);
-    let Location::Object { resource, .. } = &location else { return Err(Refusal(Box::new(judged.row))) };
-    let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    let context = DataContext::new(&value.key);
-    let sealed = list.open(&value.value, context).and_then(|(opened, _)| {
-        let mut sealed = Vec::new();
-        list.seal(&opened.data, context, &mut sealed)?;
-        let (reopened, _) = list.open(&sealed, context)?;
-        let same = !reopened.stale && reopened.data.same_as(&opened.data);
-        drop(reopened);
-        Ok(same.then_some(sealed))
-    });
-    let refused = |class, message: String| {
-        let location = shared.layout.locate(&value.key);
-        let row = ValueRow::of(value, &location, &list.header(&value.value));
-        Err(Refusal(Box::new(VerifyRow { value: row, class, message })))
     };
-    match sealed {
-        Ok(Some(sealed)) => Ok(Sealed::Value(sealed)),
+    let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
+    let message = match sealed_anew(list, &opened.data, DataContext::new(&value.key)) {
+        Ok(Some(sealed)) => return Ok(Sealed::Value(sealed)),
         // A key of another provider opens what the first one sealed, for example by a name that begins with another's.
-        Ok(None) => refused(
-            Class::Stale,
+        Ok(None) => {
             "what the first provider seals does not open to the same as current: nothing was written. Look for two keys of \
              the same name"
-                .to_owned(),
-        ),
-        Err(error) => refused(Class::Stale, format!("cannot be sealed: {error}")),
-    }
+                .to_owned()
+        }
+        Err(error) => format!("cannot be sealed: {error}"),
+    };
+    Err(Refusal(Box::new(VerifyRow { message, ..judged.row })))
+}
+
+/// What is to be stored, unless it opens to something else, or as stale.
+fn sealed_anew(
+    list: &ResourceTransformer,
+    plaintext: &[u8],
+    context: DataContext<'_>,
+) -> Result<Option<Vec<u8>>, transformer::Error> {
+    let mut sealed = Vec::new();
+    list.seal(plaintext, context, &mut sealed)?;
+    let (reopened, _) = list.open(&sealed, context)?;
+    let same = !reopened.stale && reopened.data.same_as(plaintext);
+    drop(reopened);
+    Ok(same.then_some(sealed))
 }
 
 fn rewritten(shared: &Shared, old: &StoredValue, new: &StoredValue) -> Outcome {
@@ -288,8 +285,7 @@ fn rewritten(shared: &Shared, old: &StoredValue, new: &StoredValue) -> Outcome {
         old_header: header_text(&old_header),
         new_header: header_text(&new_header),
     };
-    let namespace = namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default();
-    let group = (resource.to_string(), namespace, label(&old_header), label(&new_header));
+    let group = plan::group(*resource, *namespace, &old_header, plan::named_key(&new_header));
     Outcome::Rewritten { group, bytes: new.value.len() as u64, entry }
 }
 
@@ -307,7 +303,7 @@ fn header_text(header: &Header<'_>) -> String {
 /// The state of a run.
 struct Run<'a> {
     report: RekeyReport,
-    groups: BTreeMap<(String, String, String, String), (u64, u64)>,
+    groups: BTreeMap<Group, (u64, u64)>,
     writes: JoinSet<Outcome>,
     journal: Option<Journal>,
     /// Writes that were done after the journal had failed.
@@ -365,9 +361,7 @@ impl Run<'_> {
         match outcome {
             Outcome::Rewritten { group, bytes, entry } => {
                 self.report.rewritten += 1;
-                let (values, total) = self.groups.entry(group).or_default();
-                *values += 1;
-                *total += bytes;
+                plan::add(&mut self.groups, group, bytes);
                 self.write_down(&entry);
             }
             Outcome::AlreadyCurrent => self.report.already_current += 1,
@@ -400,18 +394,8 @@ impl Run<'_> {
             self.report.notes.push(format!("{} writes are missing from the journal", self.unjournaled));
         }
         self.report.complete = !self.halted;
-        self.report.groups = self
-            .groups
-            .into_iter()
-            .map(|((resource, namespace, from, to), (values, bytes))| PlanGroup {
-                resource,
-                namespace,
-                from,
-                to,
-                values,
-                bytes,
-            })
-            .collect();
+        let groups = self.groups.into_iter();
+        self.report.groups = groups.map(|(group, (values, bytes))| plan::plan_group(group, values, bytes)).collect();
         self.report
     }
 }

@@ -15,7 +15,7 @@ pub use plan::plan;
 pub use space::Space;
 
 use crate::resource::{GroupResource, Selection};
-use crate::transformer::{KeyLabel, ProviderKind, ResourceTransformer, ResourceTransformers};
+use crate::transformer::{KeyLabel, ResourceTransformer, ResourceTransformers};
 
 /// What to rewrite, and by what.
 #[derive(Debug)]
@@ -76,9 +76,8 @@ impl Options<'_> {
 
 /// Refuses a configuration by which nothing can be written.
 fn check_write_keys(options: &Options<'_>) -> Result<(), Error> {
-    let is_kms = |key: &KeyLabel| matches!(key.provider, ProviderKind::KmsV1 | ProviderKind::KmsV2);
     let mut keys = options.write_lists().into_iter().map(|(resource, list)| (resource, list.write_key()));
-    match keys.find(|(_, key)| is_kms(key)) {
+    match keys.find(|(_, key)| key.provider.is_kms()) {
         Some((resource, key)) => Err(Error::KmsNotSupportedYet { resource: resource.to_string(), key }),
         None => Ok(()),
     }

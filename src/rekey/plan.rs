@@ -6,9 +6,9 @@ use rayon::prelude::*;
 use super::write_keys::WriteKeys;
 use super::{Error, Options, check_write_keys};
 use crate::report::{Class, PlanGroup, Progress, RekeyPlan};
-use crate::resource::Location;
+use crate::resource::{Location, ResourceRef};
 use crate::source::{Source, StoredValue};
-use crate::transformer::{Header, HeaderVerdict, KeyLabel, ProviderKind, ResourceTransformer};
+use crate::transformer::{Header, HeaderVerdict, ResourceTransformer};
 
 /// What a rewritten value takes in etcd beside its key and value (`server/storage/quota.go`).
 const QUOTA_OVERHEAD: u64 = 256;
@@ -80,7 +80,7 @@ where
 }
 
 /// Resource, namespace, the key that the header names, the key that writes.
-type Group = (String, String, String, String);
+pub(super) type Group = (String, String, String, String);
 
 struct Judged<'v> {
     value: &'v StoredValue,
@@ -106,25 +106,22 @@ fn judge<'v>(value: &'v StoredValue, options: &Options<'v>) -> Option<Judged<'v>
     Some(Judged {
         value,
         list,
-        group: (
-            resource.to_string(),
-            namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default(),
-            label(&header),
-            list.write_key().to_string(),
-        ),
+        group: group(*resource, *namespace, &header, list.write_key().to_string()),
         bytes,
         growth: bytes + key_bytes + QUOTA_OVERHEAD,
         verdict: list.judge(&header),
     })
 }
 
+/// What values are counted under that are rewritten from `header` to the key `to`.
+pub(super) fn group(resource: ResourceRef<'_>, namespace: Option<&[u8]>, header: &Header<'_>, to: String) -> Group {
+    let namespace = namespace.map(|namespace| String::from_utf8_lossy(namespace).into_owned()).unwrap_or_default();
+    (resource.to_string(), namespace, named_key(header), to)
+}
+
 /// The key that a header names.
-pub(super) fn label(header: &Header<'_>) -> String {
-    match (header.provider(), header.name()) {
-        (Some(ProviderKind::Identity), _) => KeyLabel::identity().to_string(),
-        (Some(provider), Some(name)) => KeyLabel::new(provider, String::from_utf8_lossy(name)).to_string(),
-        _ => "(unrecognised)".to_owned(),
-    }
+pub(super) fn named_key(header: &Header<'_>) -> String {
+    header.label().map_or_else(|| "(unrecognised)".to_owned(), |label| label.to_string())
 }
 
 fn class(verdict: HeaderVerdict) -> Class {
@@ -137,13 +134,13 @@ fn class(verdict: HeaderVerdict) -> Class {
     }
 }
 
-fn add<K: Ord>(groups: &mut BTreeMap<K, (u64, u64)>, key: K, bytes: u64) {
+pub(super) fn add<K: Ord>(groups: &mut BTreeMap<K, (u64, u64)>, key: K, bytes: u64) {
     let (values, total) = groups.entry(key).or_default();
     *values += 1;
     *total += bytes;
 }
 
-fn plan_group((resource, namespace, from, to): Group, values: u64, bytes: u64) -> PlanGroup {
+pub(super) fn plan_group((resource, namespace, from, to): Group, values: u64, bytes: u64) -> PlanGroup {
     PlanGroup { resource, namespace, from, to, values, bytes }
 }
 

@@ -16,8 +16,15 @@ pub use key::{EtcdKey, ValueRow, key_id_hash, place_of};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};
-pub use scan::{Dimension, ScanGroup, ScanReport};
+pub use scan::{Dimension, ScanGroup, ScanReport, UnknownDimension};
 pub use verify::{KeyUse, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
 
 /// The version of the reports' form.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// What to say of values that were not all read at one revision.
+pub(crate) fn compaction_note(single_revision: bool) -> Option<String> {
+    (!single_revision).then(|| {
+        "the revision was compacted while it was read: the values are not of a single point in time".to_owned()
+    })
+}

@@ -31,15 +31,17 @@ impl Dimension {
     ];
 }
 
+/// A text that names no dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be one of {}", Dimension::ALL.map(|(name, _)| name).join(", "))]
+pub struct UnknownDimension;
+
 impl FromStr for Dimension {
-    type Err = String;
+    type Err = UnknownDimension;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, dimension)| dimension).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("must be one of {}", names.join(", "))
-        })
+        found.map(|(_, dimension)| dimension).ok_or(UnknownDimension)
     }
 }
 

@@ -43,6 +43,18 @@ pub enum Location<'a> {
     },
 }
 
+impl<'a> Location<'a> {
+    /// The resource whose transformers the value goes through: that of the object, or of the directory.
+    #[must_use]
+    pub fn resource(&self) -> Option<ResourceRef<'a>> {
+        match self {
+            Self::Object { resource, .. } => Some(*resource),
+            Self::Unknown { resource, .. } => *resource,
+            Self::NonRest { .. } | Self::NonObject(_) | Self::Foreign => None,
+        }
+    }
+}
+
 /// The stored things that are no REST resource; their storage is set up without transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NonRest {

@@ -1,5 +1,5 @@
-use super::ProviderKind;
 use super::envelope::{self, EncryptedObject, EnvelopeV1};
+use super::{KeyLabel, ProviderKind};
 
 /// What marks a stored value as ciphertext.
 pub const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
@@ -135,6 +135,15 @@ impl<'a> Header<'a> {
                 Some(name)
             }
             _ => None,
+        }
+    }
+
+    /// The key that the header names; [`KeyLabel::identity`] where there is no marker.
+    #[must_use]
+    pub fn label(&self) -> Option<KeyLabel> {
+        match self {
+            Header::Plaintext => Some(KeyLabel::identity()),
+            header => Some(KeyLabel::new(header.provider()?, String::from_utf8_lossy(header.name()?))),
         }
     }
 

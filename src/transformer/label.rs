@@ -52,6 +52,12 @@ impl ProviderKind {
         }
     }
 
+    /// Whether the keys are those of a KMS.
+    #[must_use]
+    pub const fn is_kms(self) -> bool {
+        matches!(self, Self::KmsV1 | Self::KmsV2)
+    }
+
     /// Whether the stored value is bound to its etcd key.
     ///
     /// KMS v1 is: only its data written before Kubernetes 1.25 is not.

@@ -201,7 +201,7 @@ impl ResourceTransformer {
         let mut places = of_kind()
             .flat_map(|(i, keys)| keys.names.iter().enumerate().map(move |(j, name)| (i, j, name)))
             .filter(|(_, _, name)| claims(name, stored));
-        let is_kms = matches!(provider, ProviderKind::KmsV1 | ProviderKind::KmsV2);
+        let is_kms = provider.is_kms();
         match (places.next(), places.next()) {
             (None, _) if is_kms => HeaderVerdict::NoProvider,
             (None, _) => HeaderVerdict::KeyNotConfigured,

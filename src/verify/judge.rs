@@ -6,7 +6,8 @@ use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
 use crate::transformer::envelope;
 use crate::transformer::{
-    DataContext, Error, Header, KeyId, KeyLabel, OpenedBy, ProviderKind, ResourceTransformer, ResourceTransformers,
+    DataContext, Error, FromStorage, Header, KeyId, KeyLabel, OpenedBy, ProviderKind, ResourceTransformer,
+    ResourceTransformers,
 };
 
 /// Judges values one by one. What it takes the other values to know is left open: [`Judged::unauthenticated`].
@@ -49,7 +50,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn unreadable(class: Class, message: impl Into<String>) -> Self {
+    fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), opened_by: None, needs: None, needs_inside: None, unauthenticated: None }
     }
 
@@ -69,11 +70,14 @@ impl<'t> Judge<'t> {
     /// Opens a value and looks at what comes out.
     #[must_use]
     pub fn judge(&self, value: &StoredValue) -> Judged {
+        self.open(value).0
+    }
+
+    /// The same, and what came out by the providers of the resource, whatever is wrong with it.
+    #[must_use]
+    pub fn open<'v>(&self, value: &'v StoredValue) -> (Judged, Option<FromStorage<'v>>) {
         let location = self.layout.locate(&value.key);
-        let resource = match &location {
-            Location::Object { resource, .. } | Location::Unknown { resource: Some(resource), .. } => Some(*resource),
-            _ => None,
-        };
+        let resource = location.resource();
         self.judge_at(value, location, resource)
     }
 
@@ -81,9 +85,9 @@ impl<'t> Judge<'t> {
     ///
     /// Of a value that does not authenticate, nothing is known of others under its key.
     #[must_use]
-    pub fn judge_as(&self, value: &StoredValue, resource: &GroupResource) -> Judged {
+    pub fn open_as<'v>(&self, value: &'v StoredValue, resource: &GroupResource) -> (Judged, Option<FromStorage<'v>>) {
         let location = self.layout.locate(&value.key);
-        let mut judged = self.judge_at(value, location, Some(resource.into()));
+        let (mut judged, opened) = self.judge_at(value, location, Some(resource.into()));
         if judged.unauthenticated.is_some() {
             let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
             judged.row.message = format!(
@@ -91,20 +95,25 @@ impl<'t> Judge<'t> {
                  another etcd key"
             );
         }
-        judged
+        (judged, opened)
     }
 
-    fn judge_at(&self, value: &StoredValue, location: Location<'_>, resource: Option<ResourceRef<'_>>) -> Judged {
+    fn judge_at<'v>(
+        &self,
+        value: &'v StoredValue,
+        location: Location<'_>,
+        resource: Option<ResourceRef<'_>>,
+    ) -> (Judged, Option<FromStorage<'v>>) {
         let list =
             resource.map(|resource| self.transformers.transformer_for_resource(resource.group, resource.resource));
         let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
         let skipped =
             list.is_none() && !matches!(location, Location::NonRest { .. }) && matches!(header, Header::Plaintext);
-        let verdict = match (list, resource) {
+        let (verdict, opened) = match (list, resource) {
             (Some(list), Some(resource)) => self.judge_object(value, &location, resource, list, &header),
-            _ => judge_outside(&location, &header),
+            _ => (judge_outside(&location, &header), None),
         };
-        Judged {
+        let judged = Judged {
             row: VerifyRow {
                 value: ValueRow::of(value, &location, &header),
                 class: verdict.class,
@@ -117,7 +126,8 @@ impl<'t> Judge<'t> {
             ungoverned: !list.is_some_and(ResourceTransformer::is_configured),
             unauthenticated: verdict.unauthenticated,
             skipped,
-        }
+        };
+        (judged, opened)
     }
 
     fn may_need(&self, value: &StoredValue, class: Class, inside: Option<KeyLabel>) -> Vec<KeyLabel> {
@@ -129,25 +139,25 @@ impl<'t> Judge<'t> {
         labels
     }
 
-    fn judge_object(
+    fn judge_object<'v>(
         &self,
-        value: &StoredValue,
+        value: &'v StoredValue,
         location: &Location<'_>,
         resource: ResourceRef<'_>,
         list: &ResourceTransformer,
         header: &Header<'_>,
-    ) -> Verdict {
+    ) -> (Verdict, Option<FromStorage<'v>>) {
         let context = DataContext::new(&value.key);
         match list.open(&value.value, context) {
             Ok((opened, by)) => {
                 let mut verdict = match inspect(&opened.data, location) {
-                    Ok(()) if opened.stale => Verdict::unreadable(
+                    Ok(()) if opened.stale => Verdict::new(
                         Class::Stale,
                         format!("written by {}; {} writes {resource} now", by.label, list.write_key()),
                     ),
-                    Ok(()) => Verdict::unreadable(Class::Current, ""),
+                    Ok(()) => Verdict::new(Class::Current, ""),
                     Err((Class::Nested, found)) => {
-                        let inside = label_of(&list.header(&opened.data));
+                        let inside = list.header(&opened.data).label();
                         let written = inside.as_ref().map(|label| format!(" written by {label}")).unwrap_or_default();
                         let verdict =
                             self.judge_wrong(value, list, header, Class::Nested, &format!("{found}{written}"), &by);
@@ -157,9 +167,9 @@ impl<'t> Judge<'t> {
                 };
                 verdict.needs.get_or_insert_with(|| by.label.clone());
                 verdict.opened_by = Some(by);
-                verdict
+                (verdict, Some(opened))
             }
-            Err(error) => self.explain(value, location, resource, list, header, &error),
+            Err(error) => (self.explain(value, location, resource, list, header, &error), None),
         }
     }
 
@@ -198,7 +208,7 @@ impl<'t> Judge<'t> {
             ProviderKind::Identity => "stored in the clear".to_owned(),
             _ => format!("{} opens it", by.label),
         };
-        Verdict::unreadable(class, format!("{with}, and {found}{advice}"))
+        Verdict::new(class, format!("{with}, and {found}{advice}"))
     }
 
     /// It did not open.
@@ -213,19 +223,19 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         match header {
             Header::Plaintext => explain_plaintext(&value.value, location, resource),
-            Header::Incomplete { .. } => Verdict::unreadable(
+            Header::Incomplete { .. } => Verdict::new(
                 Class::Truncated,
                 "the value ends inside the prefix that names its key: restore it from a backup",
             ),
-            Header::DamagedName { provider } => Verdict::unreadable(
+            Header::DamagedName { provider } => Verdict::new(
                 Class::Malformed,
                 format!("the name of the {provider} key in the prefix is damaged: restore it from a backup"),
             ),
-            Header::UnknownProvider { provider } => Verdict::unreadable(
+            Header::UnknownProvider { provider } => Verdict::new(
                 Class::UnknownFormat,
                 format!("Kubernetes has no provider {:?}: something else wrote it", String::from_utf8_lossy(provider)),
             ),
-            Header::NewerVersion { provider, version } => Verdict::unreadable(
+            Header::NewerVersion { provider, version } => Verdict::new(
                 Class::NewerFormat,
                 format!("{provider}:{} is newer than this program: use a newer one", version.escape_ascii()),
             ),
@@ -254,10 +264,7 @@ impl<'t> Judge<'t> {
         payload: &[u8],
     ) -> Verdict {
         let claimants: Vec<_> = list.claimants(header).collect();
-        if claimants.is_empty() {
-            return self.explain_not_configured(value, resource, list, header, label);
-        }
-        if matches!(error, Error::EncryptedDataReadByIdentity) {
+        if claimants.is_empty() || matches!(error, Error::EncryptedDataReadByIdentity) {
             return self.explain_not_configured(value, resource, list, header, label);
         }
         if error.is_authentication_failure() {
@@ -268,10 +275,9 @@ impl<'t> Judge<'t> {
                 return verdict;
             }
             if opens_without_line_feed(value, list) {
-                return Verdict::unreadable(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
+                return Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
             }
-            return Verdict { unauthenticated: Some(claimants), ..Verdict::unreadable(Class::WrongKey, "") }
-                .needing(label);
+            return Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::WrongKey, "") }.needing(label);
         }
         let not_block_multiple = error.causes().any(|cause| matches!(cause, Error::NotBlockMultiple));
         if not_block_multiple {
@@ -283,7 +289,7 @@ impl<'t> Judge<'t> {
         });
         match required {
             Some(required) => too_short(&label, required, payload.len()),
-            None => Verdict::unreadable(Class::Malformed, format!("{label}: {error}")),
+            None => Verdict::new(Class::Malformed, format!("{label}: {error}")),
         }
     }
 
@@ -296,10 +302,10 @@ impl<'t> Judge<'t> {
     ) -> Verdict {
         let what = format!("{label}: {} bytes of AES-CBC data are no multiple of the block size", payload.len());
         if opens_without_line_feed(value, list) {
-            return Verdict::unreadable(Class::Malformed, format!("{what}: {LINE_FEED_ADDED}"));
+            return Verdict::new(Class::Malformed, format!("{what}: {LINE_FEED_ADDED}"));
         }
         if payload.starts_with(crate::transformer::ENCRYPTED_PREFIX) {
-            return Verdict::unreadable(
+            return Verdict::new(
                 Class::Malformed,
                 format!("{what}: the prefix stands twice, so the value was put back with its prefix by hand"),
             );
@@ -309,7 +315,7 @@ impl<'t> Judge<'t> {
         } else {
             "bytes are missing or were added. Restore it from a backup"
         };
-        Verdict::unreadable(Class::Malformed, format!("{what}: {advice}"))
+        Verdict::new(Class::Malformed, format!("{what}: {advice}"))
     }
 
     fn explain_not_configured(
@@ -335,7 +341,7 @@ impl<'t> Judge<'t> {
                 "written by {label}, and {resource} have {} only: add the key under that name",
                 configured.join(", ")
             );
-            return Verdict::unreadable(Class::KeyNotConfigured, message).needing(label);
+            return Verdict::new(Class::KeyNotConfigured, message).needing(label);
         }
         let is_it = |known: KeyLabel| known == label;
         let elsewhere = self.lists_with(|list| list.providers().iter().any(|keys| keys.labels().any(is_it)));
@@ -344,7 +350,7 @@ impl<'t> Judge<'t> {
             true => message.push_str(": add it to their providers"),
             false => _ = write!(message, ": the key is configured for {elsewhere}"),
         }
-        Verdict::unreadable(Class::NoProvider, message).needing(label)
+        Verdict::new(Class::NoProvider, message).needing(label)
     }
 
     /// The resources whose list is such a one.
@@ -390,7 +396,7 @@ impl<'t> Judge<'t> {
                 };
                 (class, format!("written by the {stored} that is configured for {elsewhere}, and {advice}{inside}"))
             };
-            return Some(Verdict::unreadable(class, message).needing(key.label.clone()));
+            return Some(Verdict::new(class, message).needing(key.label.clone()));
         }
         None
     }
@@ -408,12 +414,12 @@ fn opens_without_line_feed(value: &StoredValue, list: &ResourceTransformer) -> b
 fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {
     let message =
         format!("{label}: {actual} bytes follow the prefix, at least {required} are needed. Restore it from a backup");
-    Verdict::unreadable(Class::Truncated, message).needing(label.clone())
+    Verdict::new(Class::Truncated, message).needing(label.clone())
 }
 
 fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRef<'_>) -> Verdict {
     if value.is_empty() {
-        return Verdict::unreadable(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
+        return Verdict::new(Class::UnknownFormat, "the value is empty: restore it from a backup, or delete it");
     }
     if inspect(value, location).is_err_and(|(class, _)| class != Class::IdentityMismatch) {
         let shown = match Format::of(value) {
@@ -422,9 +428,9 @@ fn explain_plaintext(value: &[u8], location: &Location<'_>, resource: ResourceRe
         };
         let message =
             format!("{} bytes, neither ciphertext nor an object{shown}. Restore it from a backup", value.len());
-        return Verdict::unreadable(Class::UnknownFormat, message);
+        return Verdict::new(Class::UnknownFormat, message);
     }
-    Verdict::unreadable(
+    Verdict::new(
         Class::PlaintextNotAllowed,
         format!(
             "stored in the clear, and {resource} have no identity provider: add identity last until it is rewritten"
@@ -457,17 +463,17 @@ fn explain_kms(
         _ if !configured => {
             let message =
                 format!("written by {label}, and {resource} have no such provider: add it to their providers");
-            Verdict::unreadable(Class::NoProvider, message)
+            Verdict::new(Class::NoProvider, message)
         }
-        Some(envelope::Error::UnknownDekSourceType { value }) => Verdict::unreadable(
+        Some(envelope::Error::UnknownDekSourceType { value }) => Verdict::new(
             Class::NewerFormat,
             format!("{label}: encryptedDEKSourceType {value} is newer than this program: use a newer one"),
         ),
         Some(error @ envelope::Error::DekTruncated) => {
-            Verdict::unreadable(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
+            Verdict::new(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
         }
-        Some(error) => Verdict::unreadable(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
-        None => Verdict::unreadable(
+        Some(error) => Verdict::new(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
+        None => Verdict::new(
             Class::KmsNotSupportedYet,
             format!("{label}: this version cannot ask a KMS; nothing is known to be wrong with the value"),
         ),
@@ -478,28 +484,20 @@ fn explain_kms(
 /// Values that no transformer stands in front of.
 fn judge_outside(location: &Location<'_>, header: &Header<'_>) -> Verdict {
     match (location, header) {
-        (_, Header::Plaintext) => {
-            Verdict { needs: Some(KeyLabel::identity()), ..Verdict::unreadable(Class::Current, "") }
-        }
-        (Location::NonRest { .. } | Location::NonObject(_), _) => Verdict::unreadable(
+        (_, Header::Plaintext) => Verdict { needs: Some(KeyLabel::identity()), ..Verdict::new(Class::Current, "") },
+        (Location::NonRest { .. } | Location::NonObject(_), _) => Verdict::new(
             Class::NoProvider,
             "kube-apiserver reads this key without a transformer, and cannot read it encrypted: delete it, it is written anew",
         ),
         _ => {
             let mut message = "encrypted, and the key is not that of a known resource".to_owned();
-            let needs = label_of(header);
+            let needs = header.label();
             if let Some(label) = &needs {
                 _ = write!(message, ": written by {label}");
             }
-            Verdict { needs, ..Verdict::unreadable(Class::NoProvider, message) }
+            Verdict { needs, ..Verdict::new(Class::NoProvider, message) }
         }
     }
-}
-
-/// The key that a header names.
-fn label_of(header: &Header<'_>) -> Option<KeyLabel> {
-    let (provider, name) = header.provider().zip(header.name())?;
-    Some(KeyLabel::new(provider, String::from_utf8_lossy(name)))
 }
 
 /// Whether what came out is the object that the key names.

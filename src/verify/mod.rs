@@ -15,7 +15,8 @@ use rayon::prelude::*;
 pub use judge::{Judge, Judged};
 
 use crate::report::{
-    Class, EtcdKey, KeyUse, Progress, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow, key_id_hash,
+    Class, EtcdKey, KeyUse, Progress, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow,
+    compaction_note, key_id_hash,
 };
 use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
@@ -83,19 +84,7 @@ impl fmt::Display for RemovableKey {
     }
 }
 
-/// Hears of each value as it is judged; those whose verdict takes the other values come last.
-pub trait Rows {
-    /// One value.
-    fn row(&mut self, row: &VerifyRow);
-}
-
-impl<F: FnMut(&VerifyRow)> Rows for F {
-    fn row(&mut self, row: &VerifyRow) {
-        self(row);
-    }
-}
-
-/// Verifies what a source yields.
+/// Verifies what a source yields, and hands each value's row to `rows`; those whose verdict takes the other values come last.
 ///
 /// `keys` opens a second source, of keys alone, and is called only when values might have been moved from another key.
 ///
@@ -108,7 +97,7 @@ pub async fn verify<S, K>(
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
-    rows: &mut (dyn Rows + Send),
+    rows: &mut (dyn FnMut(&VerifyRow) + Send),
 ) -> Result<VerifyReport, S::Error>
 where
     S: Source,
@@ -152,7 +141,7 @@ where
 /// The state of a run.
 struct Tally<'a> {
     options: &'a Options<'a>,
-    rows: &'a mut (dyn Rows + Send),
+    rows: &'a mut (dyn FnMut(&VerifyRow) + Send),
     report: VerifyReport,
     groups: BTreeMap<(String, String, String, Class), u64>,
     /// Which keys opened something that is what it should be.
@@ -168,7 +157,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(options: &'a Options<'a>, rows: &'a mut (dyn Rows + Send)) -> Self {
+    fn new(options: &'a Options<'a>, rows: &'a mut (dyn FnMut(&VerifyRow) + Send)) -> Self {
         Self {
             options,
             rows,
@@ -234,7 +223,7 @@ impl<'a> Tally<'a> {
         let key = row.value.label();
         let namespace = row.value.namespace.clone().unwrap_or_default();
         *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
-        self.rows.row(&row);
+        (self.rows)(&row);
         if !row.class.is_readable() || (self.options.expect_current && row.class == Class::Stale) {
             self.report.findings.push(row);
         }
@@ -259,11 +248,7 @@ impl<'a> Tally<'a> {
                 Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable, &self.unattributed));
             report.notes.push(self.options.scope.clone());
         }
-        if !report.single_revision {
-            report.notes.push(
-                "the revision was compacted while it was read: the values are not of a single point in time".to_owned(),
-            );
-        }
+        report.notes.extend(compaction_note(report.single_revision));
         if self.skipped > 0 {
             report.notes.push(format!(
                 "not judged, since they are no keys of known resources and hold no ciphertext: {}",

@@ -117,7 +117,7 @@ proptest! {
         };
         let judged = Judge::new(&transformers, &layout).judge(&value);
         prop_assert!(judged.row.message.len() <= 1000, "{}", judged.row.message);
-        let judged = Judge::new(&transformers, &layout).judge_as(&value, &GroupResource::new("", "secrets"));
+        let (judged, _) = Judge::new(&transformers, &layout).open_as(&value, &GroupResource::new("", "secrets"));
         prop_assert!(judged.row.message.len() <= 1000, "{}", judged.row.message);
     }
 

@@ -69,9 +69,7 @@ impl Printable for CheckReport {
 
 pub(super) fn check(args: &ConfigCheckArgs, quiet: bool) -> Result<u8, Failure> {
     let text = read_file(&args.file)?;
-    if !quiet {
-        warn_of_mode(&args.file);
-    }
+    warn_of_mode(&args.file, quiet);
     let report = match load(&text, &Options { automatic_reload: args.automatic_reload }) {
         Ok(loaded) => CheckReport {
             ok: true,

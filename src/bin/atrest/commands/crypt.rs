@@ -14,7 +14,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use super::{stdout, transformers};
+use super::{stdout, transformers, warn};
 use crate::args::CryptArgs;
 use crate::failure::{FINDINGS, Failure};
 
@@ -120,8 +120,8 @@ impl Crypt<'_> {
         let mut out = stdout();
         out.write_all(&done.bytes)?;
         out.flush()?;
-        if let Some(Finding { class, message }) = done.warning.filter(|_| !self.quiet) {
-            _ = writeln!(std::io::stderr(), "atrest: warning: {class}: {message}");
+        if let Some(Finding { class, message }) = done.warning {
+            warn(self.quiet, format_args!("{class}: {message}"));
         }
         Ok(0)
     }
@@ -237,18 +237,16 @@ impl Crypt<'_> {
                     version: 0,
                     lease: 0,
                 };
-                let judged = Judge::new(self.transformers, &self.layout).judge_as(&value, resource);
-                match list.open(data, context) {
-                    Ok((opened, _)) => {
-                        let wrong = !judged.row.class.is_readable();
-                        Ok(Done {
-                            bytes: Zeroizing::new(opened.data.to_vec()),
-                            stale: opened.stale,
-                            warning: wrong
-                                .then(|| Finding { class: judged.row.class.name(), message: judged.row.message }),
-                        })
-                    }
-                    Err(_) => Err(Finding { class: judged.row.class.name(), message: judged.row.message }),
+                let (judged, opened) = Judge::new(self.transformers, &self.layout).open_as(&value, resource);
+                let readable = judged.row.class.is_readable();
+                let finding = Finding { class: judged.row.class.name(), message: judged.row.message };
+                match opened {
+                    Some(opened) => Ok(Done {
+                        bytes: Zeroizing::new(opened.data.to_vec()),
+                        stale: opened.stale,
+                        warning: (!readable).then_some(finding),
+                    }),
+                    None => Err(finding),
                 }
             }
         }
@@ -285,9 +283,7 @@ impl Crypt<'_> {
             Some(shorter)
                 if self.value(resource, key, value).is_err() && self.value(resource, key, shorter).is_ok() =>
             {
-                if !self.quiet {
-                    _ = writeln!(std::io::stderr(), "atrest: warning: the line feed at the end was left out");
-                }
+                warn(self.quiet, format_args!("the line feed at the end was left out"));
                 Ok(shorter)
             }
             _ => Ok(value),

@@ -2,10 +2,12 @@
 
 mod config;
 mod crypt;
+mod lines;
 mod rekey;
 mod scan;
 mod verify;
 
+use std::fmt;
 use std::io::{BufWriter, Read as _, StdoutLock, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,41 +174,6 @@ fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::with_capacity(64 * 1024, std::io::stdout().lock())
 }
 
-/// Standard output for rows that come while an operation runs: the first failure stops it.
-struct Lines<'a> {
-    out: &'a mut (dyn std::io::Write + Send),
-    stop: &'a AtomicBool,
-    failed: Option<Failure>,
-}
-
-impl<'a> Lines<'a> {
-    fn new(out: &'a mut (dyn std::io::Write + Send), stop: &'a AtomicBool) -> Self {
-        Self { out, stop, failed: None }
-    }
-
-    fn print(&mut self, row: &impl serde::Serialize) {
-        self.try_to(|out| crate::render::print_line(row, out));
-    }
-
-    fn print_text(&mut self, text: &impl std::fmt::Display) {
-        self.try_to(|out| Ok(writeln!(out, "{text}")?));
-    }
-
-    fn try_to(&mut self, print: impl FnOnce(&mut dyn std::io::Write) -> Result<(), Failure>) {
-        if self.failed.is_some() {
-            return;
-        }
-        if let Err(failure) = print(self.out) {
-            self.failed = Some(failure);
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn finish(self) -> Result<(), Failure> {
-        self.failed.map_or(Ok(()), Err)
-    }
-}
-
 /// Reads the configurations; the first writes.
 fn transformers(files: &[PathBuf], quiet: bool) -> Result<Arc<ResourceTransformers>, Failure> {
     let configurations = files.iter().map(|file| configuration(file, quiet)).collect::<Result<Vec<_>, _>>()?;
@@ -215,15 +182,13 @@ fn transformers(files: &[PathBuf], quiet: bool) -> Result<Arc<ResourceTransforme
 
 fn configuration(file: &Path, quiet: bool) -> Result<EncryptionConfiguration, Failure> {
     let text = read_file(file)?;
-    if !quiet {
-        warn_of_mode(file);
-    }
+    warn_of_mode(file, quiet);
     match atrest::config::load(&text, &Options::default()) {
         Ok(loaded) => {
             let resources: Vec<_> = loaded.config.covered().iter().map(ToString::to_string).collect();
             tracing::info!(file = %file.display(), resources = resources.join(","), "configuration");
-            for warning in loaded.warnings.iter().filter(|_| !quiet) {
-                _ = writeln!(std::io::stderr(), "atrest: warning: {}:{warning}", file.display());
+            for warning in &loaded.warnings {
+                warn(quiet, format_args!("{}:{warning}", file.display()));
             }
             Ok(loaded.config)
         }
@@ -242,15 +207,21 @@ fn read_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     std::fs::read(file).map(Zeroizing::new).map_err(failed)
 }
 
-fn warn_of_mode(file: &Path) {
+/// What should be known and ends nothing.
+fn warn(quiet: bool, message: fmt::Arguments<'_>) {
+    if !quiet {
+        _ = writeln!(std::io::stderr(), "atrest: warning: {message}");
+    }
+}
+
+fn warn_of_mode(file: &Path, quiet: bool) {
     use std::os::unix::fs::PermissionsExt as _;
     let Ok(metadata) = std::fs::metadata(file) else { return };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_file() && mode & 0o044 != 0 {
-        _ = writeln!(
-            std::io::stderr(),
-            "atrest: warning: {} holds keys and others than its owner can read it (mode {mode:03o})",
-            file.display()
+        warn(
+            quiet,
+            format_args!("{} holds keys and others than its owner can read it (mode {mode:03o})", file.display()),
         );
     }
 }

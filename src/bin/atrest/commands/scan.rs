@@ -1,7 +1,8 @@
 use atrest::report::ValueRow;
 use atrest::scan::{ExpectEncrypted, Options, scan};
 
-use super::{Context, Lines, exit_code, stdout, transformers};
+use super::lines::Lines;
+use super::{Context, exit_code, stdout, transformers};
 use crate::args::{Output, ScanArgs, ScanExpectation};
 use crate::failure::Failure;
 use crate::render;
@@ -25,8 +26,8 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
         expect_encrypted,
     };
     let values = context.values().await?;
-    let (mut out, output) = (BufferedOutput::default(), args.output.output);
-    let mut lines = Lines::new(&mut out, context.stop);
+    let output = args.output.output;
+    let mut lines = Lines::new(context.stop);
     let mut rows = |row: &ValueRow| match output {
         Output::Ndjson => lines.print(row),
         Output::Name if args.expect.is_none() => lines.print_text(&row.key),
@@ -34,37 +35,8 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     };
     let report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
-    // The report comes after the rows.
-    std::io::Write::flush(&mut out)?;
     render::print(&report, output, &mut stdout())?;
     // What was to be found encrypted was not found at all.
     let missing = args.expect.is_some() && report.values == 0;
     Ok(exit_code(report.complete, report.unexpected > 0 || missing))
-}
-
-/// Standard output without its lock: rows come from whichever thread runs the operation.
-#[derive(Default)]
-pub(super) struct BufferedOutput(Vec<u8>);
-
-impl std::io::Write for BufferedOutput {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.extend_from_slice(bytes);
-        if self.0.len() >= 64 * 1024 {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        let written = std::io::stdout().lock().write_all(&self.0);
-        self.0.clear();
-        written
-    }
-}
-
-impl Drop for BufferedOutput {
-    fn drop(&mut self) {
-        // A reader that has gone was noticed by the write before, or will be by the next.
-        _ = std::io::Write::flush(self);
-    }
 }

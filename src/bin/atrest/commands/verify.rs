@@ -1,8 +1,8 @@
 use atrest::report::{Removable, VerifyReport, VerifyRow};
 use atrest::verify::{self, Options, RemovableKey};
 
-use super::scan::BufferedOutput;
-use super::{Context, Lines, exit_code, stdout, transformers};
+use super::lines::Lines;
+use super::{Context, exit_code, stdout, transformers};
 use crate::args::{Output, VerifyArgs, VerifyExpectation};
 use crate::failure::Failure;
 use crate::render;
@@ -25,8 +25,8 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
         scope,
     };
     let values = if everywhere { context.counted(context.whole_store()).await? } else { context.values().await? };
-    let (mut out, output) = (BufferedOutput::default(), args.output.output);
-    let mut lines = Lines::new(&mut out, context.stop);
+    let output = args.output.output;
+    let mut lines = Lines::new(context.stop);
     let mut rows = |row: &VerifyRow| {
         if output == Output::Ndjson {
             lines.print(row);
@@ -35,7 +35,6 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let keys = async || Ok(context.all_keys());
     let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
-    std::io::Write::flush(&mut out)?;
     if let Some(asked) = &options.removable {
         refuse_unknown_key(&report, asked, args.removable.as_deref().unwrap_or_default())?;
     }
