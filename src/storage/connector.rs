@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -52,9 +52,18 @@ impl Connector {
         self.0.tls.is_some()
     }
 
+    /// Whether something went wrong.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure().is_some()
+    }
+
     /// What went wrong, and forgets it.
     pub(super) fn take_failure(&self) -> Option<ConnectFailure> {
-        self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure().take()
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<ConnectFailure>> {
+        self.0.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, failure: ConnectFailure) {
@@ -65,7 +74,7 @@ impl Connector {
             }
             failure => failure,
         };
-        let mut known = self.0.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.failure();
         if known.is_none() || !failure.is_vague() {
             *known = Some(failure);
         }

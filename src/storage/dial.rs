@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions};
@@ -71,7 +72,13 @@ impl Dialer {
     async fn attempt(&self, endpoint: &Endpoint, deadline: Instant) -> Result<Result<Client, ConnectFailure>, Error> {
         let tls = self.tls.clone().filter(|_| endpoint.tls.unwrap_or(self.options.tls.wants_tls()));
         let connector = Connector::new(endpoint.clone(), tls, self.options.dial_timeout);
-        let error = match timeout_at(deadline, self.open(&connector)).await {
+        let mut open = pin!(self.open(&connector));
+        // gRPC connects again by itself: when it has failed before, some time is kept for finding out why.
+        let opened = match timeout_at(deadline - self.options.dial_timeout / 4, &mut open).await {
+            Err(_) if !connector.has_failed() => timeout_at(deadline, open).await,
+            opened => opened,
+        };
+        let error = match opened {
             Ok(Ok(client)) => return Ok(Ok(client)),
             Ok(Err(error)) => Some(error),
             Err(_) => None,

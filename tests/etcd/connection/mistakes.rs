@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::sync::Mutex;
 
 use super::{Dead, Scan, free_port, listener, serve};
 use crate::support::{Etcd, Pki, Version};
@@ -162,6 +163,33 @@ fn the_connection_is_closed_at_once() {
         let error = format!("error: cannot connect to etcd at {endpoint}: {why}");
         Scan::of(&endpoint).ca(Pki::new().ca()).fails(3, &[&error, hint]);
     }
+}
+
+/// A server with TLS hung up on the first connection, and the second took what was left of the time: nothing remained to
+/// ask whether it speaks TLS, and that the connection was closed was all that was said.
+#[test]
+fn a_connection_is_closed_and_the_next_is_silent() {
+    let plain = Mutex::new(Vec::new());
+    let address = serve(move |mut stream| {
+        let mut first = [0];
+        if stream.read_exact(&mut first).is_err() {
+            return;
+        }
+        // RFC 8446, sections 5.1 and 6: a handshake record is answered with the fatal alert handshake_failure.
+        if first == [22] {
+            _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 40]);
+            return;
+        }
+        let mut plain = plain.lock().unwrap();
+        if plain.is_empty() {
+            _ = stream.shutdown(Shutdown::Both);
+        }
+        // Held open from the second on.
+        plain.push(stream);
+    });
+    let error = format!("error: cannot connect to etcd at {address}: the server speaks TLS");
+    let hint = "hint: use https:// in --endpoints, with --cacert, --cert and --key";
+    Scan::of(&address).fails(3, &[&error, hint]);
 }
 
 #[test]
