@@ -55,6 +55,8 @@
 //! ```
 
 pub mod config;
+#[cfg(feature = "kms")]
+pub mod kms;
 pub mod object;
 pub mod protobuf;
 #[cfg(feature = "etcd")]

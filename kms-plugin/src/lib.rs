@@ -1,0 +1,3 @@
+//! A KMS plugin for kube-apiserver: serves `v2.KeyManagementService` and `v1beta1.KeyManagementService` on one unix socket.
+
+pub mod backend;
