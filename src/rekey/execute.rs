@@ -3,22 +3,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
 use super::plan::{self, Group, plan};
+use super::rewrite::{Outcome, Shared, not_object, rewrite};
 use super::space::Space;
 use super::{Error, Options};
-use crate::report::{Class, EtcdKey, JournalEntry, NotRewritten, Progress, RekeyReport, VerifyRow, WrongKey};
-use crate::resource::{KeyLayout, Location, Selection};
+use crate::report::{Class, JournalEntry, Progress, RekeyReport, VerifyRow, WrongKey};
+use crate::resource::{GroupResource, Location, Selection};
 use crate::source::{Source as _, StoredValue};
-use crate::storage::{self, Ranges, Refusal, Rewrap, RewrapOptions, Sealed, Store};
-use crate::transformer::{
-    self, DataContext, Header, HeaderVerdict, ProviderKind, ResourceTransformer, ResourceTransformers,
-};
-use crate::verify::{self, Judge};
+use crate::storage::{Ranges, RewrapOptions, Store};
+use crate::transformer::envelope::DekResolver;
+use crate::transformer::{HeaderVerdict, KmsProvider, ResourceTransformers};
+use crate::verify;
 
 /// How to carry a rotation out.
 #[derive(Debug)]
@@ -35,24 +33,6 @@ pub struct Execution {
     pub journal: Option<Journal>,
 }
 
-/// What a writer needs; shared by all that are under way.
-struct Shared {
-    store: Store,
-    transformers: Arc<ResourceTransformers>,
-    layout: KeyLayout,
-    rewrap: RewrapOptions,
-}
-
-/// What became of one value, for the report.
-enum Outcome {
-    Rewritten { group: Group, bytes: u64, entry: JournalEntry },
-    AlreadyCurrent,
-    Gone,
-    Refused(Box<VerifyRow>),
-    TooLarge(NotRewritten),
-    Failed { not_rewritten: NotRewritten, fatal: bool },
-}
-
 /// How many keys of stale values a report names.
 const MAX_STALE_KEYS: usize = 100;
 
@@ -63,11 +43,12 @@ const MAX_STALE_KEYS: usize = 100;
 ///
 /// # Errors
 ///
-/// When etcd cannot be read before anything is written, and when the configuration cannot write. What happens later, like a
+/// When etcd cannot be read before anything is written, and when a KMS that writes cannot be used. What happens later, like a
 /// journal that fails, ends the run and is in the report.
-pub async fn execute(
+pub async fn execute<K: DekResolver + 'static>(
     store: &Store,
     transformers: &Arc<ResourceTransformers>,
+    kms: &Arc<K>,
     options: &Options<'_>,
     mut execution: Execution,
     progress: &dyn Progress,
@@ -77,18 +58,27 @@ pub async fn execute(
     let prefixes = options.selection.prefixes()?;
     let mut source = Ranges::of_prefixes(store, &prefixes);
     source.count().await?;
-    let plan = plan(source, everything, options, progress, stop).await?;
+    let plan = plan(source, everything, &**kms, options, progress, stop).await?;
     if let Some(WrongKey { key, values }) = plan.wrong_keys.first().cloned() {
         return Err(Error::WrongWriteKey { key, values });
+    }
+    let write_kms = options.write_kms();
+    if !stop.load(Ordering::Relaxed) {
+        for (resource, provider) in write_kms.values() {
+            kms.begin_writing(provider).await.map_err(|failure| Error::Kms {
+                resource: resource.to_string(),
+                key: provider.label().clone(),
+                failure,
+            })?;
+        }
     }
     let shared = Arc::new(Shared {
         store: store.clone(),
         transformers: Arc::clone(transformers),
+        kms: Arc::clone(kms),
         layout: options.selection.layout.clone(),
         rewrap: execution.rewrap,
     });
-    let mut source = Ranges::of_prefixes(store, &prefixes);
-    progress.begin("rewriting", Some(plan.to_rewrite));
     let begun = Instant::now();
     let mut pace = Pace::new(execution.rate);
     let mut run = Run {
@@ -100,54 +90,27 @@ pub async fn execute(
         halted: false,
         progress,
     };
-    'pages: while !stop.load(Ordering::Relaxed) && !run.halted {
-        let page = match source.next_page().await {
-            Ok(Some(page)) => page,
-            Ok(None) => break,
-            Err(error) if run.has_begun() => {
-                // What was written is to be reported.
-                run.halt(format!("reading stopped: {error}"));
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        run.check_space(store, execution.quota_bytes).await;
-        for value in page.values {
-            match due(&value, &shared, options.selection) {
-                Due::Yes => {}
-                Due::NotObject => {
-                    run.report.not_objects.push(NotRewritten {
-                        key: EtcdKey::new(&value.key),
-                        mod_revision: value.mod_revision,
-                        message:
-                            "not the key of an object, so never rewritten: delete it, or move it to where it belongs"
-                                .to_owned(),
-                    });
-                    continue;
-                }
-                due => {
-                    run.report.already_current += u64::from(due == Due::Current);
-                    continue;
-                }
-            }
-            run.make_room(execution.concurrency, &mut pace).await;
-            if stop.load(Ordering::Relaxed) || run.halted {
-                break 'pages;
-            }
-            run.writes.spawn(rewrite(Arc::clone(&shared), value));
+    for pass in 0..MAX_PASSES {
+        let key_ids = key_ids(&write_kms);
+        progress.begin("rewriting", (pass == 0).then_some(plan.to_rewrite));
+        run.pass(&shared, options, &prefixes, &execution, &mut pace, stop).await?;
+        progress.end();
+        if run.halted || stop.load(Ordering::Relaxed) || key_ids == self::key_ids(&write_kms) {
+            break;
         }
+        // What was written under the former key ID is stale again.
+        run.report
+            .notes
+            .push("a KMS changed its key while values were rewritten: they were gone through once more".to_owned());
+        run.begin_again();
     }
-    while let Some(outcome) = run.writes.join_next().await {
-        run.note(outcome);
-    }
-    progress.end();
     let mut report = run.finish();
     report.seconds = begun.elapsed().as_secs_f64();
     report.planned = plan.to_rewrite;
     report.notes.extend(plan.decryption_warning());
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
-        if let Err(error) = final_pass(&mut report, store, options, progress, stop).await {
+        if let Err(error) = final_pass(&mut report, store, &**kms, options, progress, stop).await {
             report.notes.push(format!("the values could not be read again: {error}"));
         }
         if !report.verified {
@@ -160,6 +123,14 @@ pub async fn execute(
             .to_owned(),
     );
     Ok(report)
+}
+
+/// How often everything is gone through while a KMS changes its key again and again.
+const MAX_PASSES: u32 = 8;
+
+/// By which key IDs values are written.
+fn key_ids(write_kms: &BTreeMap<usize, (GroupResource, Arc<KmsProvider>)>) -> Vec<Option<String>> {
+    write_kms.values().map(|(_, provider)| provider.key_id().ok()).collect()
 }
 
 /// What the header says of a value.
@@ -175,7 +146,7 @@ enum Due {
     No,
 }
 
-fn due(value: &StoredValue, shared: &Shared, selection: &Selection) -> Due {
+fn due<K>(value: &StoredValue, shared: &Shared<K>, selection: &Selection) -> Due {
     let location = shared.layout.locate(&value.key);
     let Some(resource) = location.resource() else { return Due::No };
     if !selection.includes(&location) {
@@ -188,115 +159,6 @@ fn due(value: &StoredValue, shared: &Shared, selection: &Selection) -> Due {
         HeaderVerdict::Stale | HeaderVerdict::Undecided => Due::NotObject,
         HeaderVerdict::Current if list.is_configured() => Due::Current,
         _ => Due::No,
-    }
-}
-
-async fn rewrite(shared: Arc<Shared>, value: StoredValue) -> Outcome {
-    let (key, mod_revision) = (EtcdKey::new(&value.key), value.mod_revision);
-    let rewrapped = shared.store.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await;
-    match rewrapped {
-        Ok(Rewrap::Rewritten { old, new }) => rewritten(&shared, &old, &new),
-        Ok(Rewrap::AlreadyCurrent) => Outcome::AlreadyCurrent,
-        Ok(Rewrap::Gone) => Outcome::Gone,
-        // It is readable, so the final pass would report it as stale and not say why.
-        Ok(Rewrap::Refused { reason, value }) if reason.class == Class::Stale => {
-            let not_rewritten = NotRewritten { key, mod_revision: value.mod_revision, message: reason.message };
-            Outcome::Failed { not_rewritten, fatal: false }
-        }
-        Ok(Rewrap::Refused { reason, .. }) => Outcome::Refused(reason),
-        Ok(Rewrap::TooLarge { value, request_bytes }) => Outcome::TooLarge(NotRewritten {
-            key,
-            mod_revision: value.mod_revision,
-            message: match shared.rewrap.max_request_bytes {
-                limit if request_bytes > limit => {
-                    format!("the request would have {request_bytes} bytes, more than {limit} (--max-request-bytes)")
-                }
-                _ => format!("the request has about {request_bytes} bytes, and etcd refuses it as too large"),
-            },
-        }),
-        Ok(Rewrap::Contended) => {
-            let message = "others write it again and again: run this again".to_owned();
-            Outcome::Failed { not_rewritten: NotRewritten { key, mod_revision, message }, fatal: false }
-        }
-        Err(error) => {
-            let fatal = matches!(error, storage::Error::NoSpace) || error.is_transient();
-            let advice = match &error {
-                storage::Error::NoSpace => {
-                    ": compact and defragment etcd, disarm the alarm with `etcdctl alarm disarm`, then run this again"
-                }
-                storage::Error::PermissionDenied => ": the user's role must allow writing it",
-                error if error.is_transient() => ": run this again",
-                _ => "",
-            };
-            let not_rewritten = NotRewritten { key, mod_revision, message: format!("{error}{advice}") };
-            Outcome::Failed { not_rewritten, fatal }
-        }
-    }
-}
-
-/// Opens a value and seals it again, and makes sure that what was sealed opens to the same and is no longer stale.
-fn seal(shared: &Shared, value: &StoredValue) -> Result<Sealed, Refusal<Box<VerifyRow>>> {
-    let (judged, opened) = Judge::new(&shared.transformers, &shared.layout).open(value);
-    let location = shared.layout.locate(&value.key);
-    let (opened, resource) = match (judged.row.class, opened, &location) {
-        (Class::Current, ..) => return Ok(Sealed::Current),
-        (Class::Stale, Some(opened), Location::Object { resource, .. }) => (opened, resource),
-        // What cannot be read, or is not what it should be, must not become a fresh and authenticated value.
-        _ => return Err(Refusal(Box::new(judged.row))),
-    };
-    let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    let message = match sealed_anew(list, &opened.data, DataContext::new(&value.key)) {
-        Ok(Some(sealed)) => return Ok(Sealed::Value(sealed)),
-        // A key of another provider opens what the first one sealed, for example by a name that begins with another's.
-        Ok(None) => {
-            "what the first provider seals does not open to the same as current: nothing was written. Look for two keys of \
-             the same name"
-                .to_owned()
-        }
-        Err(error) => format!("cannot be sealed: {error}"),
-    };
-    Err(Refusal(Box::new(VerifyRow { message, ..judged.row })))
-}
-
-/// What is to be stored, unless it opens to something else, or as stale.
-fn sealed_anew(
-    list: &ResourceTransformer,
-    plaintext: &[u8],
-    context: DataContext<'_>,
-) -> Result<Option<Vec<u8>>, transformer::Error> {
-    let mut sealed = Vec::new();
-    list.seal(plaintext, context, &mut sealed)?;
-    let (reopened, _) = list.open(&sealed, context)?;
-    let same = !reopened.stale && reopened.data.same_as(plaintext);
-    drop(reopened);
-    Ok(same.then_some(sealed))
-}
-
-fn rewritten(shared: &Shared, old: &StoredValue, new: &StoredValue) -> Outcome {
-    let location = shared.layout.locate(&old.key);
-    let Location::Object { resource, namespace, .. } = &location else { return Outcome::Gone };
-    let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    let (old_header, new_header) = (list.header(&old.value), list.header(&new.value));
-    let entry = JournalEntry {
-        time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
-        key: EtcdKey::new(&old.key),
-        old_revision: old.mod_revision,
-        new_revision: new.mod_revision,
-        old_header: header_text(&old_header),
-        new_header: header_text(&new_header),
-    };
-    let group = plan::group(*resource, *namespace, &old_header, plan::named_key(&new_header));
-    Outcome::Rewritten { group, bytes: new.value.len() as u64, entry }
-}
-
-/// The stored prefix with the name of the key; `identity` where there is none.
-fn header_text(header: &Header<'_>) -> String {
-    match (header.provider(), header.name()) {
-        (Some(provider), Some(name)) if provider != ProviderKind::Identity => {
-            format!("{}{}:", String::from_utf8_lossy(provider.prefix()), String::from_utf8_lossy(name))
-        }
-        (Some(ProviderKind::Identity), _) => ProviderKind::Identity.name().to_owned(),
-        _ => "(unrecognised)".to_owned(),
     }
 }
 
@@ -316,6 +178,63 @@ struct Run<'a> {
 impl Run<'_> {
     fn has_begun(&self) -> bool {
         !self.writes.is_empty() || self.report.rewritten > 0 || !self.report.failed.is_empty()
+    }
+
+    /// Goes through everything once, and rewrites what is stale.
+    async fn pass<K: DekResolver + 'static>(
+        &mut self,
+        shared: &Arc<Shared<K>>,
+        options: &Options<'_>,
+        prefixes: &[Vec<u8>],
+        execution: &Execution,
+        pace: &mut Pace,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let mut source = Ranges::of_prefixes(&shared.store, prefixes);
+        'pages: while !stop.load(Ordering::Relaxed) && !self.halted {
+            let page = match source.next_page().await {
+                Ok(Some(page)) => page,
+                Ok(None) => break,
+                Err(error) if self.has_begun() => {
+                    // What was written is to be reported.
+                    self.halt(format!("reading stopped: {error}"));
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.check_space(&shared.store, execution.quota_bytes).await;
+            for value in page.values {
+                match due(&value, shared, options.selection) {
+                    Due::Yes => {}
+                    Due::NotObject => {
+                        self.report.not_objects.push(not_object(&value));
+                        continue;
+                    }
+                    due => {
+                        self.report.already_current += u64::from(due == Due::Current);
+                        continue;
+                    }
+                }
+                self.make_room(execution.concurrency, pace).await;
+                if stop.load(Ordering::Relaxed) || self.halted {
+                    break 'pages;
+                }
+                self.writes.spawn(rewrite(Arc::clone(shared), value));
+            }
+        }
+        while let Some(outcome) = self.writes.join_next().await {
+            self.note(outcome);
+        }
+        Ok(())
+    }
+
+    /// Forgets what the next pass finds again.
+    fn begin_again(&mut self) {
+        self.report.already_current = 0;
+        self.report.unreadable.clear();
+        self.report.too_large.clear();
+        self.report.not_objects.clear();
+        self.report.failed.clear();
     }
 
     fn halt(&mut self, why: String) {
@@ -404,6 +323,7 @@ impl Run<'_> {
 async fn final_pass(
     report: &mut RekeyReport,
     store: &Store,
+    kms: &impl DekResolver,
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
@@ -430,7 +350,7 @@ async fn final_pass(
     let mut source = Ranges::of_prefixes(store, &options.selection.prefixes()?);
     source.count().await?;
     let keys = async || Ok(Ranges::of_prefixes(store, &options.selection.layout.all()).keys_only());
-    let verified = verify::verify(source, keys, &verify_options, progress, stop, &mut rows).await?;
+    let verified = verify::verify(source, keys, kms, &verify_options, progress, stop, &mut rows).await?;
     if !verified.complete {
         // Of a part, nothing follows: least of all that no value needs a key.
         return Ok(());

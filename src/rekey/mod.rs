@@ -6,6 +6,7 @@
 mod execute;
 mod journal;
 mod plan;
+mod rewrite;
 mod space;
 mod write_keys;
 
@@ -14,8 +15,12 @@ pub use journal::{Journal, JournalError};
 pub use plan::plan;
 pub use space::Space;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use crate::resource::{GroupResource, Selection};
-use crate::transformer::{KeyLabel, ResourceTransformer, ResourceTransformers};
+use crate::transformer::envelope::{DekFailure, Wanted};
+use crate::transformer::{KeyLabel, KmsProvider, ResourceTransformer, ResourceTransformers};
 
 /// What to rewrite, and by what.
 #[derive(Debug)]
@@ -40,13 +45,16 @@ pub enum Error {
     /// No key can match what is selected.
     #[error("the selection cannot be")]
     Selection(#[from] crate::resource::Error),
-    /// The provider that writes takes a KMS, and this version cannot ask one.
-    #[error("{resource} are written by {key}, and this version cannot write by a KMS")]
-    KmsNotSupportedYet {
+    /// The provider that writes takes a KMS, and that cannot be used.
+    #[error("{resource} are written by {key}")]
+    Kms {
         /// A resource of which this is so.
         resource: String,
         /// The key that writes.
         key: KeyLabel,
+        /// What is wrong with the KMS.
+        #[source]
+        failure: DekFailure,
     },
     /// The key that writes is not the one that the API servers have under that name: what it wrote, none could read.
     #[error("{key} in the configuration opens none of the {values} values that are stored under that name")]
@@ -74,11 +82,19 @@ impl Options<'_> {
     }
 }
 
-/// Refuses a configuration by which nothing can be written.
-fn check_write_keys(options: &Options<'_>) -> Result<(), Error> {
-    let mut keys = options.write_lists().into_iter().map(|(resource, list)| (resource, list.write_key()));
-    match keys.find(|(_, key)| key.provider.is_kms()) {
-        Some((resource, key)) => Err(Error::KmsNotSupportedYet { resource: resource.to_string(), key }),
-        None => Ok(()),
+impl Options<'_> {
+    /// The KMS providers that write, each with a resource that it writes.
+    fn write_kms(&self) -> BTreeMap<usize, (GroupResource, Arc<KmsProvider>)> {
+        let lists = self.write_lists().into_iter();
+        lists
+            .filter_map(|(resource, list)| list.write_kms().map(|kms| (kms.index(), (resource, Arc::clone(kms)))))
+            .collect()
+    }
+
+    /// What has to be known of the KMS plugins that write before a header can be judged.
+    fn wanted_statuses(&self) -> Wanted {
+        let mut wanted = Wanted::default();
+        self.write_kms().values().for_each(|(_, provider)| wanted.add_provider(provider));
+        wanted
     }
 }

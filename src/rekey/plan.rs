@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 
 use super::write_keys::WriteKeys;
-use super::{Error, Options, check_write_keys};
-use crate::report::{Class, PlanGroup, Progress, RekeyPlan};
+use super::{Error, Options};
+use crate::report::{Class, PlanGroup, Progress, RekeyPlan, short_key_id_hash};
 use crate::resource::{Location, ResourceRef};
 use crate::source::{Source, StoredValue};
+use crate::transformer::envelope::{DekFailure, DekResolver};
 use crate::transformer::{Header, HeaderVerdict, ResourceTransformer};
 
 /// What a rewritten value takes in etcd beside its key and value (`server/storage/quota.go`).
@@ -21,10 +22,11 @@ const QUOTA_OVERHEAD: u64 = 256;
 ///
 /// # Errors
 ///
-/// When etcd cannot be read, and when the configuration cannot write.
+/// When etcd cannot be read, and when a KMS that would write cannot be used.
 pub async fn plan<S>(
     mut source: S,
     everything: S,
+    kms: &impl DekResolver,
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
@@ -33,7 +35,15 @@ where
     S: Source,
     Error: From<S::Error>,
 {
-    check_write_keys(options)?;
+    kms.resolve(options.wanted_statuses()).await;
+    for (resource, provider) in options.write_kms().into_values() {
+        if let Err(failure) = provider.key_id()
+            && provider.is_v2()
+        {
+            let failure = DekFailure::clone(&failure);
+            return Err(Error::Kms { resource: resource.to_string(), key: provider.label().clone(), failure });
+        }
+    }
     let mut plan = RekeyPlan::new(options.source.clone());
     let mut rewrite = BTreeMap::new();
     let mut unreadable = BTreeMap::new();
@@ -42,13 +52,16 @@ where
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
         let judged: Vec<_> = page.values.par_iter().filter_map(|value| judge(value, options)).collect();
+        let mut of_write_keys = Vec::new();
         for judged in judged {
             plan.values += 1;
             let Judged { value, list, group, bytes, growth, verdict } = judged;
             match verdict {
                 HeaderVerdict::Current => {
                     plan.current += 1;
-                    write_keys.look_at(value, list);
+                    if write_keys.wants(list) {
+                        of_write_keys.push((value, list));
+                    }
                 }
                 HeaderVerdict::Stale | HeaderVerdict::Undecided => {
                     plan.to_rewrite += 1;
@@ -61,13 +74,14 @@ where
                 }
             }
         }
+        write_keys.look_at(of_write_keys, kms).await;
         progress.advance(page.values.len() as u64);
     }
     progress.end();
     plan.revision = source.revision().unwrap_or(0);
     plan.complete = !stop.load(Ordering::Relaxed);
     if plan.complete && options.selection.is_partial() && write_keys.is_open() {
-        write_keys.look_through(everything, options, progress, stop).await?;
+        write_keys.look_through(everything, kms, options, progress, stop).await?;
     }
     plan.wrong_keys = write_keys.wrong();
     plan.rewrite = rewrite.into_iter().map(|(group, (values, bytes))| plan_group(group, values, bytes)).collect();
@@ -106,7 +120,7 @@ fn judge<'v>(value: &'v StoredValue, options: &Options<'v>) -> Option<Judged<'v>
     Some(Judged {
         value,
         list,
-        group: group(*resource, *namespace, &header, list.write_key().to_string()),
+        group: group(*resource, *namespace, &header, write_key(list)),
         bytes,
         growth: bytes + key_bytes + QUOTA_OVERHEAD,
         verdict: list.judge(&header),
@@ -119,14 +133,26 @@ pub(super) fn group(resource: ResourceRef<'_>, namespace: Option<&[u8]>, header:
     (resource.to_string(), namespace, named_key(header), to)
 }
 
-/// The key that a header names.
+/// The key that a header names; of KMS v2 with the beginning of the hash of its key ID.
 pub(super) fn named_key(header: &Header<'_>) -> String {
-    header.label().map_or_else(|| "(unrecognised)".to_owned(), |label| label.to_string())
+    match (header.label(), header.kms_key_id()) {
+        (Some(label), Some(key_id)) => format!("{label} {}", short_key_id_hash(key_id)),
+        (Some(label), None) => label.to_string(),
+        (None, _) => "(unrecognised)".to_owned(),
+    }
+}
+
+/// The same for the key that writes.
+fn write_key(list: &ResourceTransformer) -> String {
+    match list.write_kms().filter(|kms| kms.is_v2()).map(|kms| kms.key_id()) {
+        Some(Ok(key_id)) => format!("{} {}", list.write_key(), short_key_id_hash(&key_id)),
+        _ => list.write_key().to_string(),
+    }
 }
 
 fn class(verdict: HeaderVerdict) -> Class {
     match verdict {
-        HeaderVerdict::KmsNotSupportedYet => Class::KmsNotSupportedYet,
+        HeaderVerdict::KmsUnknown => Class::KmsUnavailable,
         HeaderVerdict::NoProvider => Class::NoProvider,
         HeaderVerdict::KeyNotConfigured => Class::KeyNotConfigured,
         HeaderVerdict::PlaintextNotAllowed => Class::PlaintextNotAllowed,

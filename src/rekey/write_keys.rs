@@ -6,13 +6,22 @@ use crate::object;
 use crate::report::{Progress, WrongKey};
 use crate::resource::Location;
 use crate::source::{Source, StoredValue};
-use crate::transformer::{DataContext, HeaderVerdict, KeyId, KeyLabel, ResourceTransformer};
+use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
+use crate::transformer::{DataContext, Error, HeaderVerdict, KeyId, KeyLabel, ResourceTransformer};
 
 /// Whether the keys that would write are those of the cluster.
 ///
 /// A key of the right name and the wrong bytes would make unreadable whatever it rewrites, on every API server. The values that
 /// already name it tell: none of them opens.
 pub(super) struct WriteKeys(BTreeMap<KeyId, Evidence>);
+
+/// How many values a KMS is asked about.
+const KMS_TRIES: u64 = 16;
+
+fn is_of_another_key(error: &Error) -> bool {
+    let refused = matches!(error.kms_failure(), Some(DekFailure::KeyUnknown(_) | DekFailure::Refused(_)));
+    refused || error.is_authentication_failure()
+}
 
 struct Evidence {
     label: KeyLabel,
@@ -33,8 +42,32 @@ impl WriteKeys {
         self.0.values().any(|evidence| !evidence.opens)
     }
 
+    /// Whether a value that the key of this list has written is still wanted.
+    pub(super) fn wants(&self, list: &ResourceTransformer) -> bool {
+        let evidence = list.write_key_id().and_then(|key| self.0.get(&key));
+        // A KMS is not asked for ever.
+        evidence.is_some_and(|evidence| !evidence.opens && (list.write_kms().is_none() || evidence.failed < KMS_TRIES))
+    }
+
+    /// Opens values that name the keys of their lists, until one of each has been opened.
+    pub(super) async fn look_at(&mut self, values: Vec<(&StoredValue, &ResourceTransformer)>, kms: &impl DekResolver) {
+        let mut wanted = Wanted::default();
+        let mut asked = 0;
+        for (value, list) in values {
+            if list.write_kms().is_some() {
+                if asked >= KMS_TRIES || !self.wants(list) {
+                    continue;
+                }
+                wanted.add(list, &value.value);
+                asked += 1;
+                kms.resolve(std::mem::take(&mut wanted)).await;
+            }
+            self.open(value, list);
+        }
+    }
+
     /// Opens a value that names the key of its list, unless another has been opened.
-    pub(super) fn look_at(&mut self, value: &StoredValue, list: &ResourceTransformer) {
+    fn open(&mut self, value: &StoredValue, list: &ResourceTransformer) {
         let Some(evidence) = list.write_key_id().and_then(|key| self.0.get_mut(&key)) else { return };
         if evidence.opens {
             return;
@@ -45,7 +78,7 @@ impl WriteKeys {
                 evidence.opens = true;
             }
             // A value that is cut off, say, tells nothing of the key.
-            Err(error) if !error.is_authentication_failure() => {}
+            Err(error) if !is_of_another_key(&error) => {}
             _ => evidence.failed += 1,
         }
     }
@@ -54,6 +87,7 @@ impl WriteKeys {
     pub(super) async fn look_through<S: Source>(
         &mut self,
         mut everything: S,
+        kms: &impl DekResolver,
         options: &Options<'_>,
         progress: &dyn Progress,
         stop: &AtomicBool,
@@ -63,13 +97,15 @@ impl WriteKeys {
         progress.begin("looking at the keys that write", None);
         while self.is_open() && !stop.load(Ordering::Relaxed) {
             let Some(page) = everything.next_page().await? else { break };
-            for value in &page.values {
-                let Location::Object { resource, .. } = options.selection.layout.locate(&value.key) else { continue };
+            let of_write_key = |value: &StoredValue| {
+                let location = options.selection.layout.locate(&value.key);
+                let Location::Object { resource, .. } = location else { return None };
                 let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
-                if list.judge(&list.header(&value.value)) == HeaderVerdict::Current {
-                    self.look_at(value, list);
-                }
-            }
+                let current = self.wants(list) && list.judge(&list.header(&value.value)) == HeaderVerdict::Current;
+                current.then_some(list)
+            };
+            let values = page.values.iter().filter_map(|value| Some((value, of_write_key(value)?))).collect();
+            self.look_at(values, kms).await;
             progress.advance(page.values.len() as u64);
         }
         progress.end();

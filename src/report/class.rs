@@ -37,8 +37,6 @@ pub enum Class {
     KmsKeyUnknown,
     /// The KMS refuses to decrypt.
     KmsRefused,
-    /// It takes a KMS to open it, and this version cannot ask one. Nothing is known to be wrong with it.
-    KmsNotSupportedYet,
     /// Written by a newer Kubernetes.
     NewerFormat,
     /// It opens, and the object inside is not the one that the etcd key names.
@@ -69,7 +67,6 @@ impl Class {
             Self::KmsUnavailable => "kms-unavailable",
             Self::KmsKeyUnknown => "kms-key-unknown",
             Self::KmsRefused => "kms-refused",
-            Self::KmsNotSupportedYet => "kms-not-supported-yet",
             Self::NewerFormat => "newer-format",
             Self::IdentityMismatch => "identity-mismatch",
             Self::Garbage => "garbage",
@@ -96,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_serialized_name_is_the_name() {
-        for class in [Class::Current, Class::KeyNotConfigured, Class::KmsNotSupportedYet, Class::IdentityMismatch] {
+        for class in [Class::Current, Class::KeyNotConfigured, Class::KmsUnavailable, Class::IdentityMismatch] {
             assert_eq!(serde_json::to_value(class).unwrap(), class.name());
         }
     }

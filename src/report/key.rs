@@ -141,6 +141,14 @@ pub fn key_id_hash(key_id: &str) -> String {
     if key_id.is_empty() { String::new() } else { format!("sha256:{}", hex::encode(Sha256::digest(key_id))) }
 }
 
+/// The beginning of [`key_id_hash`], enough to tell the keys of a cluster apart.
+#[must_use]
+pub fn short_key_id_hash(key_id: &str) -> String {
+    let mut hash = key_id_hash(key_id);
+    hash.truncate("sha256:".len() + 8);
+    hash
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ mod scan;
 mod verify;
 
 pub use class::Class;
-pub use key::{EtcdKey, ValueRow, key_id_hash, place_of};
+pub use key::{EtcdKey, ValueRow, key_id_hash, place_of, short_key_id_hash};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};

@@ -106,6 +106,12 @@ pub struct JournalEntry {
     pub old_header: String,
     /// What the new value begins with.
     pub new_header: String,
+    /// The hash of the KMS key ID of the replaced value, of KMS v2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_kms_key_id_hash: Option<String>,
+    /// The hash of the KMS key ID of the new value, of KMS v2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_kms_key_id_hash: Option<String>,
 }
 
 /// A value that was due and is not rewritten.

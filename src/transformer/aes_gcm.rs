@@ -91,6 +91,23 @@ impl AesGcm {
         Ok(Self(cipher))
     }
 
+    /// The same for a key whose length is known, without a copy of it.
+    pub(super) fn of_256_bits(key: &[u8; 32], engine: Engine) -> Result<Self, Error> {
+        let wrong_length = || Error::KeyLength { provider: ProviderKind::AesGcm, actual: key.len() };
+        let cipher = match engine {
+            Engine::RustCrypto => {
+                aes_gcm::AesGcm::new_from_slice(key).map(Box::new).map(Cipher::Aes256).map_err(|_| wrong_length())?
+            }
+            #[cfg(feature = "fast-aead")]
+            Engine::AwsLc => {
+                use aws_lc_rs::aead;
+                let unbound = aead::UnboundKey::new(&aead::AES_256_GCM, key).map_err(|_| wrong_length())?;
+                Cipher::AwsLc(Box::new(aead::LessSafeKey::new(unbound)))
+            }
+        };
+        Ok(Self(cipher))
+    }
+
     /// Decrypts `ciphertext || tag`.
     fn open(&self, nonce: [u8; NONCE], sealed: &[u8], aad: &[u8]) -> Result<Opened, Error> {
         let (ciphertext, tag) = sealed.split_last_chunk::<TAG>().ok_or(Error::AuthenticationFailed)?;

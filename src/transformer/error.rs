@@ -1,5 +1,7 @@
-use super::envelope;
-use super::label::ProviderKind;
+use std::sync::Arc;
+
+use super::envelope::{self, DekFailure};
+use super::label::{KeyLabel, ProviderKind};
 
 /// Why a value could not be moved between storage and plaintext.
 ///
@@ -37,11 +39,35 @@ pub enum Error {
     /// The envelope around the data key is not well-formed. The stored value is damaged.
     #[error("invalid envelope")]
     InvalidEnvelope(#[from] envelope::Error),
-    /// The value needs a KMS, and this version cannot ask one.
-    #[error("values of KMS providers are not supported yet")]
-    KmsNotSupportedYet {
-        /// The version of the KMS API.
-        provider: ProviderKind,
+    /// The KMS gave no data key for the value.
+    #[error("no data key from {provider}")]
+    Kms {
+        /// The provider.
+        provider: KeyLabel,
+        /// Why.
+        #[source]
+        failure: Arc<DekFailure>,
+    },
+    /// A KMS has to encrypt a data key before the provider can write.
+    #[error("{provider} has no data key to write with")]
+    NoWriteState {
+        /// The provider.
+        provider: KeyLabel,
+    },
+    /// The KMS has not said for three minutes that it is healthy, and its key may be another now.
+    #[error("{provider} has not been healthy for too long to write with its last data key")]
+    WriteStateExpired {
+        /// The provider.
+        provider: KeyLabel,
+    },
+    /// Values of KMS v2 are bound to an etcd key, and there is none.
+    #[error("there is no etcd key that the value could be bound to")]
+    EmptyContext,
+    /// A seed of less than 32 bytes.
+    #[error("a seed of {actual} bytes is too short to derive keys from")]
+    SeedLength {
+        /// The length of the seed in bytes.
+        actual: usize,
     },
     /// A key of a length that the cipher does not take. Validation of the configuration excludes it.
     #[error("a key of {actual} bytes does not fit the {provider} provider")]
@@ -104,6 +130,15 @@ impl Error {
             Error::Several(errors) => errors.iter(),
             single => std::slice::from_ref(single).iter(),
         }
+    }
+
+    /// Why a KMS gave no data key, where that is a cause.
+    #[must_use]
+    pub fn kms_failure(&self) -> Option<&DekFailure> {
+        self.causes().find_map(|cause| match cause {
+            Error::Kms { failure, .. } => Some(&**failure),
+            _ => None,
+        })
     }
 
     /// Whether some provider or key claimed the value and could not authenticate it.

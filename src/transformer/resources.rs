@@ -2,14 +2,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::envelope::{EncryptedObject, EnvelopeV1};
+use super::envelope::DekSource;
+use super::kms::KmsTransformer;
 use super::{
-    AesCbc, AesGcm, DataContext, Error, FromStorage, Header, Identity, KeyLabel, NoMatch, PrefixTransformer,
-    PrefixTransformers, ProviderKind, Secretbox, Transformer,
+    AesCbc, AesGcm, DataContext, Error, FromStorage, Header, Identity, KeyLabel, KmsProvider, NoMatch,
+    PrefixTransformer, PrefixTransformers, ProviderKind, Secretbox, Transformer,
 };
-use crate::config::{
-    EncryptionConfiguration, IdentityConfiguration, KmsApiVersion, NamedKey, Position, ProviderConfiguration,
-};
+use crate::config::{EncryptionConfiguration, IdentityConfiguration, NamedKey, Position, ProviderConfiguration};
 use crate::resource::GroupResource;
 use crate::secret::Key;
 
@@ -24,7 +23,8 @@ pub struct ProviderKeys {
     ids: Vec<KeyId>,
 }
 
-/// Which of the configured keys: equal for the same name and the same bytes, wherever they are configured.
+/// Which of the configured keys: equal for the same name and the same bytes, wherever they are configured. A KMS provider counts
+/// as one key, equal for the same name and the same socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(usize);
 
@@ -48,7 +48,7 @@ impl ProviderKeys {
 pub struct OpenedBy {
     /// The key.
     pub label: KeyLabel,
-    /// The key's bytes, so to speak; none for `identity` and KMS.
+    /// The key's bytes, so to speak; none for `identity`.
     pub key: Option<KeyId>,
 }
 
@@ -62,8 +62,8 @@ pub enum HeaderVerdict {
     Stale,
     /// Several keys of the list have the name: opening the value decides.
     Undecided,
-    /// A KMS provider of the list claims the value, and this version cannot ask one.
-    KmsNotSupportedYet,
+    /// A KMS provider of the list claims the value, and has not said which key it uses.
+    KmsUnknown,
     /// No provider of the list claims the value.
     NoProvider,
     /// The provider is there, the key is not.
@@ -80,27 +80,37 @@ pub struct ResourceTransformer {
     /// Without a list the resource is in no entry of the configuration: the bare identity transformer is used.
     list: Option<PrefixTransformers>,
     providers: Vec<ProviderKeys>,
+    /// The KMS providers of the list, each with what its values begin with.
+    kms: Vec<(Vec<u8>, Arc<KmsProvider>)>,
 }
 
 impl ResourceTransformer {
     fn bare() -> Self {
-        Self { list: None, providers: vec![ProviderKeys::identity()] }
+        Self { list: None, providers: vec![ProviderKeys::identity()], kms: Vec::new() }
     }
 
     fn from_providers(configured: &[&ProviderConfiguration], known: &[Known<'_>]) -> Result<Self, Error> {
         let mut list = Vec::with_capacity(configured.len());
         let mut providers = Vec::with_capacity(configured.len());
+        let mut kms = Vec::new();
         for provider in configured {
-            let (transformer, keys) = provider_transformer(provider, known)?;
-            let mut prefix = keys.provider.prefix().to_vec();
-            if let ProviderConfiguration::Kms(kms) = provider {
-                prefix.extend_from_slice(kms.name.as_bytes());
-                prefix.push(b':');
-            }
+            let (prefix, transformer, keys) = match (provider, kms_of(provider, known)) {
+                (_, Some((id, provider))) => {
+                    let (label, prefix) = (provider.label(), provider.label().prefix());
+                    let keys =
+                        ProviderKeys { provider: label.provider, names: vec![label.name.clone()], ids: vec![id] };
+                    kms.push((prefix.clone(), Arc::clone(&provider)));
+                    (prefix, Box::new(KmsTransformer(provider)) as Box<dyn Transformer>, keys)
+                }
+                (provider, None) => {
+                    let (transformer, keys) = provider_transformer(provider, known)?;
+                    (keys.provider.prefix().to_vec(), transformer, keys)
+                }
+            };
             list.push(PrefixTransformer { prefix, transformer });
             providers.push(keys);
         }
-        Ok(Self { list: Some(PrefixTransformers::new(list, NoMatch::Provider)), providers })
+        Ok(Self { list: Some(PrefixTransformers::new(list, NoMatch::Provider)), providers, kms })
     }
 
     /// Whether the configuration says anything about the resource.
@@ -127,7 +137,35 @@ impl ResourceTransformer {
         self.providers.iter().any(|keys| keys.ids.contains(&key))
     }
 
-    /// The key that writes, unless it is `identity` or of a KMS.
+    /// The KMS provider that writes, where it is one.
+    #[must_use]
+    pub fn write_kms(&self) -> Option<&Arc<KmsProvider>> {
+        let first = self.providers.first().filter(|keys| keys.provider.is_kms())?;
+        self.kms.first().map(|(_, provider)| provider).filter(|provider| provider.label().provider == first.provider)
+    }
+
+    /// The KMS providers that try a value, in order.
+    pub fn kms_claimants<'v>(&'v self, value: &'v [u8]) -> impl Iterator<Item = &'v Arc<KmsProvider>> {
+        self.kms.iter().filter(|(prefix, _)| value.starts_with(prefix)).map(|(_, provider)| provider)
+    }
+
+    /// Whether a KMS plugin has to be asked before a value can be opened.
+    #[must_use]
+    pub fn lacks(&self, value: &[u8]) -> bool {
+        self.kms.iter().any(|(prefix, provider)| {
+            value.strip_prefix(prefix.as_slice()).is_some_and(|payload| provider.lacks(payload))
+        })
+    }
+
+    /// What KMS plugins have to decrypt before a value can be opened: nothing for a value of a local provider.
+    pub fn dek_sources<'v>(&'v self, value: &'v [u8]) -> impl Iterator<Item = (&'v Arc<KmsProvider>, DekSource)> {
+        self.kms.iter().filter_map(|(prefix, provider)| {
+            let payload = value.strip_prefix(prefix.as_slice())?;
+            Some((provider, provider.dek_source(payload)?))
+        })
+    }
+
+    /// The key that writes, unless it is `identity`.
     #[must_use]
     pub fn write_key_id(&self) -> Option<KeyId> {
         self.providers.first()?.ids.first().copied()
@@ -201,14 +239,33 @@ impl ResourceTransformer {
         let mut places = of_kind()
             .flat_map(|(i, keys)| keys.names.iter().enumerate().map(move |(j, name)| (i, j, name)))
             .filter(|(_, _, name)| claims(name, stored));
-        let is_kms = provider.is_kms();
-        match (places.next(), places.next()) {
-            (None, _) if is_kms => HeaderVerdict::NoProvider,
+        let place = places.next();
+        match (place, places.next()) {
+            (None, _) if provider.is_kms() => HeaderVerdict::NoProvider,
             (None, _) => HeaderVerdict::KeyNotConfigured,
-            (Some(_), _) if is_kms => HeaderVerdict::KmsNotSupportedYet,
+            (Some((0, 0, _)), None) if provider.is_kms() => self.judge_first_kms(header),
             (Some((0, 0, _)), None) => HeaderVerdict::Current,
             (Some(_), None) => HeaderVerdict::Stale,
             (Some(_), Some(_)) => HeaderVerdict::Undecided,
+        }
+    }
+
+    /// Judges a value of the KMS provider that writes.
+    fn judge_first_kms(&self, header: &Header<'_>) -> HeaderVerdict {
+        match (header, self.write_kms()) {
+            (Header::KmsV2 { envelope: Ok(object), .. }, Some(kms)) => {
+                match kms.is_current(object.key_id, object.encrypted_dek_source_type) {
+                    Ok(true) => HeaderVerdict::Current,
+                    Ok(false) => HeaderVerdict::Stale,
+                    Err(_) => HeaderVerdict::KmsUnknown,
+                }
+            }
+            // Data of AES-CBC, as it was written before Kubernetes 1.25, is stale, and is a multiple of the block size.
+            (Header::KmsV1 { envelope: Ok(envelope), .. }, _) if envelope.data.len() % 16 != 0 => {
+                HeaderVerdict::Current
+            }
+            (Header::KmsV1 { envelope: Ok(_), .. }, _) => HeaderVerdict::Undecided,
+            _ => HeaderVerdict::Unreadable,
         }
     }
 }
@@ -235,7 +292,9 @@ fn provider_transformer(
         let list = list.collect::<Result<_, Error>>()?;
         let names = keys.iter().map(|key| key.name.clone()).collect();
         let same = |key: &NamedKey, known: &Known<'_>| {
-            known.label.provider == provider && known.label.name == key.name && *known.key == key.secret
+            known.label.provider == provider
+                && known.label.name == key.name
+                && matches!(known.material, Material::Key(known) if *known == key.secret)
         };
         let ids = keys.iter().filter_map(|key| known.iter().position(|known| same(key, known)).map(KeyId)).collect();
         Ok((Box::new(PrefixTransformers::new(list, NoMatch::Key(provider))), ProviderKeys { provider, names, ids }))
@@ -246,34 +305,19 @@ fn provider_transformer(
         ProviderConfiguration::Secretbox(secretbox) => {
             keyed(ProviderKind::Secretbox, &secretbox.keys, known, Secretbox::new)
         }
-        ProviderConfiguration::Identity(_) => Ok((Box::new(Identity), ProviderKeys::identity())),
-        ProviderConfiguration::Kms(kms) => {
-            let provider = match kms.api_version {
-                KmsApiVersion::V1 => ProviderKind::KmsV1,
-                KmsApiVersion::V2 => ProviderKind::KmsV2,
-            };
-            let keys = ProviderKeys { provider, names: vec![kms.name.clone()], ids: Vec::new() };
-            Ok((Box::new(UnopenedEnvelope(provider)), keys))
+        // A KMS is among the known keys, and does not come here.
+        ProviderConfiguration::Identity(_) | ProviderConfiguration::Kms(_) => {
+            Ok((Box::new(Identity), ProviderKeys::identity()))
         }
     }
 }
 
-/// Tells a damaged envelope from one that only a KMS can open.
-#[derive(Debug)]
-struct UnopenedEnvelope(ProviderKind);
-
-impl Transformer for UnopenedEnvelope {
-    fn transform_from_storage<'a>(&self, data: &'a [u8], _: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
-        match self.0 {
-            ProviderKind::KmsV1 => EnvelopeV1::parse(data).map(|_| ())?,
-            _ => EncryptedObject::parse(data).map(|_| ())?,
-        }
-        Err(Error::KmsNotSupportedYet { provider: self.0 })
-    }
-
-    fn transform_to_storage(&self, _: &[u8], _: DataContext<'_>, _: &mut Vec<u8>) -> Result<(), Error> {
-        Err(Error::KmsNotSupportedYet { provider: self.0 })
-    }
+fn kms_of(provider: &ProviderConfiguration, known: &[Known<'_>]) -> Option<(KeyId, Arc<KmsProvider>)> {
+    let ProviderConfiguration::Kms(kms) = provider else { return None };
+    known.iter().enumerate().find_map(|(i, known)| match &known.material {
+        Material::Kms(provider) if provider.is_same(kms) => Some((KeyId(i), Arc::clone(provider))),
+        _ => None,
+    })
 }
 
 /// A key of the configuration and what opens values under it, wherever it is configured.
@@ -291,10 +335,11 @@ impl fmt::Debug for ConfiguredKey {
 
 impl ConfiguredKey {
     fn new(known: Known<'_>) -> Result<Self, Error> {
-        let transformer: Box<dyn Transformer> = match known.label.provider {
-            ProviderKind::AesCbc => Box::new(AesCbc::new(known.key)?),
-            ProviderKind::AesGcm => Box::new(AesGcm::new(known.key)?),
-            _ => Box::new(Secretbox::new(known.key)?),
+        let transformer: Box<dyn Transformer> = match (known.material, known.label.provider) {
+            (Material::Kms(provider), _) => Box::new(KmsTransformer(provider)),
+            (Material::Key(key), ProviderKind::AesCbc) => Box::new(AesCbc::new(key)?),
+            (Material::Key(key), ProviderKind::AesGcm) => Box::new(AesGcm::new(key)?),
+            (Material::Key(key), _) => Box::new(Secretbox::new(key)?),
         };
         Ok(Self { label: known.label, transformer })
     }
@@ -320,6 +365,7 @@ pub struct ResourceTransformers {
     groups: BTreeMap<String, Arc<ResourceTransformer>>,
     all: Arc<ResourceTransformer>,
     keys: Vec<ConfiguredKey>,
+    kms: Vec<Arc<KmsProvider>>,
 }
 
 const WILDCARD: &str = "*";
@@ -348,8 +394,13 @@ impl ResourceTransformers {
                 }
             }
         }
+        let kms = known.iter().filter_map(|known| match &known.material {
+            Material::Kms(provider) => Some(Arc::clone(provider)),
+            Material::Key(_) => None,
+        });
+        let kms = kms.collect();
         let keys = known.into_iter().map(ConfiguredKey::new).collect::<Result<_, _>>()?;
-        Ok(Self { exact, groups, all, keys })
+        Ok(Self { exact, groups, all, keys, kms })
     }
 
     /// The transformer that kube-apiserver uses for a resource.
@@ -359,7 +410,13 @@ impl ResourceTransformers {
         exact.or_else(|| self.groups.get(group)).unwrap_or(&self.all)
     }
 
-    /// Every local key of the configurations, each once, in file order.
+    /// Every KMS provider of the configurations, each once, in file order.
+    #[must_use]
+    pub fn kms_providers(&self) -> &[Arc<KmsProvider>] {
+        &self.kms
+    }
+
+    /// Every key and every KMS provider of the configurations, each once, in file order.
     pub fn keys(&self) -> impl Iterator<Item = (KeyId, &ConfiguredKey)> {
         self.keys.iter().enumerate().map(|(i, key)| (KeyId(i), key))
     }
@@ -406,23 +463,40 @@ fn build(
 /// A key of a configuration file.
 struct Known<'c> {
     label: KeyLabel,
-    key: &'c Key,
+    material: Material<'c>,
+}
+
+enum Material<'c> {
+    Key(&'c Key),
+    Kms(Arc<KmsProvider>),
 }
 
 fn known_keys(configurations: &[EncryptionConfiguration]) -> Vec<Known<'_>> {
     let mut known: Vec<Known<'_>> = Vec::new();
+    let mut kms_providers = 0;
     let entries = configurations.iter().flat_map(|configuration| &configuration.resources);
     for provider in entries.flat_map(|entry| &entry.providers) {
         let (kind, keys) = match provider {
             ProviderConfiguration::AesCbc(aes) => (ProviderKind::AesCbc, &aes.keys),
             ProviderConfiguration::AesGcm(aes) => (ProviderKind::AesGcm, &aes.keys),
             ProviderConfiguration::Secretbox(secretbox) => (ProviderKind::Secretbox, &secretbox.keys),
-            ProviderConfiguration::Identity(_) | ProviderConfiguration::Kms(_) => continue,
+            ProviderConfiguration::Identity(_) => continue,
+            ProviderConfiguration::Kms(kms) => {
+                if kms_of(provider, &known).is_none() {
+                    let provider = Arc::new(KmsProvider::new(kms_providers, kms));
+                    kms_providers += 1;
+                    known.push(Known { label: provider.label().clone(), material: Material::Kms(provider) });
+                }
+                continue;
+            }
         };
         for key in keys {
             let label = KeyLabel::new(kind, &key.name);
-            if !known.iter().any(|known| known.label == label && *known.key == key.secret) {
-                known.push(Known { label, key: &key.secret });
+            let is_it = |known: &Known<'_>| {
+                known.label == label && matches!(known.material, Material::Key(known) if *known == key.secret)
+            };
+            if !known.iter().any(is_it) {
+                known.push(Known { label, material: Material::Key(&key.secret) });
             }
         }
     }

@@ -1,10 +1,10 @@
 use std::fmt::Write as _;
 
 use crate::object::{self, Format, Identity};
-use crate::report::{Class, ValueRow, VerifyRow, place_of};
+use crate::report::{Class, ValueRow, VerifyRow, place_of, short_key_id_hash};
 use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
-use crate::transformer::envelope;
+use crate::transformer::envelope::{self, DekFailure};
 use crate::transformer::{
     DataContext, Error, FromStorage, Header, KeyId, KeyLabel, OpenedBy, ProviderKind, ResourceTransformer,
     ResourceTransformers,
@@ -33,7 +33,7 @@ pub struct Judged {
     pub may_need: Vec<KeyLabel>,
     /// Whether no entry of the configuration governs it, so that it is in the clear whatever `identity` stands in.
     pub ungoverned: bool,
-    /// The keys that should have opened it. The class is then [`Class::WrongKey`] until more is known.
+    /// The keys that should have opened it. The class is then [`Class::WrongKey`], or [`Class::KmsRefused`], until more is known.
     pub unauthenticated: Option<Vec<KeyId>>,
     /// Whether it lies where no object is, so that there is nothing to judge.
     pub skipped: bool,
@@ -88,7 +88,7 @@ impl<'t> Judge<'t> {
     pub fn open_as<'v>(&self, value: &'v StoredValue, resource: &GroupResource) -> (Judged, Option<FromStorage<'v>>) {
         let location = self.layout.locate(&value.key);
         let (mut judged, opened) = self.judge_at(value, location, Some(resource.into()));
-        if judged.unauthenticated.is_some() {
+        if judged.unauthenticated.is_some() && judged.row.class == Class::WrongKey {
             let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
             judged.row.message = format!(
                 "{label}: authentication or padding failed: another key wrote it, or it is damaged, or it was written for \
@@ -195,6 +195,10 @@ impl<'t> Judge<'t> {
                 ": the value is damaged, or it was written by another key of that name (a wrong AES-CBC key opens one \
                  value in 256). Restore it from a backup, or find the key that wrote it"
             }
+            (Class::Garbage, ProviderKind::KmsV1) => {
+                ": data of KMS v1 that does not authenticate is tried as AES-CBC, as Kubernetes wrote it before 1.25, and that \
+                 opens one value in 256. It is damaged, or it was copied here: restore it from a backup"
+            }
             (Class::Garbage, ProviderKind::Identity) => ": restore it from a backup, or delete it",
             (Class::Garbage, _) => ": it was sealed in this state; restore it from a backup",
             (Class::Nested, _) => ": ciphertext was sealed again; the inner value has to be opened with its own key",
@@ -244,10 +248,12 @@ impl<'t> Judge<'t> {
                 self.explain_local(value, resource, list, header, error, label, payload)
             }
             Header::KmsV1 { name, envelope } => {
-                explain_kms(ProviderKind::KmsV1, name, envelope.as_ref().err(), resource, list)
+                let label = KeyLabel::new(ProviderKind::KmsV1, String::from_utf8_lossy(name));
+                self.explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
             }
             Header::KmsV2 { name, envelope } => {
-                explain_kms(ProviderKind::KmsV2, name, envelope.as_ref().err(), resource, list)
+                let label = KeyLabel::new(ProviderKind::KmsV2, String::from_utf8_lossy(name));
+                self.explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
             }
         }
     }
@@ -291,6 +297,52 @@ impl<'t> Judge<'t> {
             Some(required) => too_short(&label, required, payload.len()),
             None => Verdict::new(Class::Malformed, format!("{label}: {error}")),
         }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of one explanation")]
+    fn explain_kms(
+        &self,
+        value: &StoredValue,
+        resource: ResourceRef<'_>,
+        list: &ResourceTransformer,
+        header: &Header<'_>,
+        error: &Error,
+        label: KeyLabel,
+        envelope: Option<&envelope::Error>,
+    ) -> Verdict {
+        if list.kms_claimants(&value.value).next().is_none() {
+            let message =
+                format!("written by {label}, and {resource} have no such provider: add it to their providers");
+            return Verdict::new(Class::NoProvider, message).needing(label);
+        }
+        if let Some(error) = envelope {
+            return explain_envelope(value, list, &label, error).needing(label);
+        }
+        if let Some(failure) = error.kms_failure() {
+            return explain_kms_failure(failure, list, header, &label).needing(label);
+        }
+        if error.is_authentication_failure() {
+            if opens_without_line_feed(value, list) {
+                return Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
+            }
+            let claimants = list.claimants(header).collect();
+            return Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::WrongKey, "") }.needing(label);
+        }
+        let too_short = error.causes().find_map(|cause| match cause {
+            Error::TooShort { required, actual } => Some((*required, *actual)),
+            _ => None,
+        });
+        match too_short {
+            Some((required, actual)) => Verdict::new(
+                Class::Truncated,
+                format!(
+                    "{label}: {actual} bytes of data are in the envelope, at least {required} are needed. Restore it from \
+                     a backup"
+                ),
+            ),
+            None => Verdict::new(Class::Malformed, format!("{label}: {error}")),
+        }
+        .needing(label)
     }
 
     fn explain_length(
@@ -411,6 +463,62 @@ fn opens_without_line_feed(value: &StoredValue, list: &ResourceTransformer) -> b
     })
 }
 
+/// The envelope is not one.
+fn explain_envelope(
+    value: &StoredValue,
+    list: &ResourceTransformer,
+    label: &KeyLabel,
+    error: &envelope::Error,
+) -> Verdict {
+    match error {
+        envelope::Error::UnknownDekSourceType { value } => Verdict::new(
+            Class::NewerFormat,
+            format!("{label}: encryptedDEKSourceType {value} is newer than this program: use a newer one"),
+        ),
+        envelope::Error::DekTruncated => {
+            Verdict::new(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
+        }
+        _ if opens_without_line_feed(value, list) => {
+            Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}"))
+        }
+        error => Verdict::new(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
+    }
+}
+
+/// The KMS gave no data key.
+fn explain_kms_failure(
+    failure: &DekFailure,
+    list: &ResourceTransformer,
+    header: &Header<'_>,
+    label: &KeyLabel,
+) -> Verdict {
+    let key = header.kms_key_id().map(|key_id| format!(" of key ID {}", short_key_id_hash(key_id))).unwrap_or_default();
+    match failure {
+        DekFailure::KeyUnknown(_) => Verdict::new(
+            Class::KmsKeyUnknown,
+            format!(
+                "{label}: its data key is encrypted by a key{key}: {failure}. The key was deleted, or this is another KMS \
+                 than the one that wrote it"
+            ),
+        ),
+        // Damage of an encrypted data key looks like this too: what else opens tells.
+        DekFailure::Refused(_) => {
+            let claimants = list.claimants(header).collect();
+            let message = format!("{label}: the data key{key} is not decrypted: {failure}");
+            Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::KmsRefused, message) }
+        }
+        DekFailure::Unusable(_) => Verdict::new(Class::KmsRefused, format!("{label}: {failure}")),
+        DekFailure::Length { .. } => Verdict::new(
+            Class::Malformed,
+            format!("{label}: {failure}: the KMS is another than the one that wrote it, or the value is damaged"),
+        ),
+        _ => Verdict::new(
+            Class::KmsUnavailable,
+            format!("{label}: {failure}. Nothing is known to be wrong with the value"),
+        ),
+    }
+}
+
 fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {
     let message =
         format!("{label}: {actual} bytes follow the prefix, at least {required} are needed. Restore it from a backup");
@@ -448,37 +556,6 @@ fn masked_hex(bytes: &[u8]) -> String {
         shown.push_str(&if word { "..".repeat(part.len()) } else { hex::encode(part) });
     }
     shown
-}
-
-fn explain_kms(
-    provider: ProviderKind,
-    name: &[u8],
-    envelope: Option<&envelope::Error>,
-    resource: ResourceRef<'_>,
-    list: &ResourceTransformer,
-) -> Verdict {
-    let label = KeyLabel::new(provider, String::from_utf8_lossy(name));
-    let configured = list.providers().iter().any(|keys| keys.labels().any(|known| known == label));
-    let verdict = match envelope {
-        _ if !configured => {
-            let message =
-                format!("written by {label}, and {resource} have no such provider: add it to their providers");
-            Verdict::new(Class::NoProvider, message)
-        }
-        Some(envelope::Error::UnknownDekSourceType { value }) => Verdict::new(
-            Class::NewerFormat,
-            format!("{label}: encryptedDEKSourceType {value} is newer than this program: use a newer one"),
-        ),
-        Some(error @ envelope::Error::DekTruncated) => {
-            Verdict::new(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
-        }
-        Some(error) => Verdict::new(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
-        None => Verdict::new(
-            Class::KmsNotSupportedYet,
-            format!("{label}: this version cannot ask a KMS; nothing is known to be wrong with the value"),
-        ),
-    };
-    verdict.needing(label)
 }
 
 /// Values that no transformer stands in front of.

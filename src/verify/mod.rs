@@ -20,6 +20,7 @@ use crate::report::{
 };
 use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
+use crate::transformer::envelope::{DekResolver, Wanted};
 use crate::transformer::{KeyId, KeyLabel, ProviderKind, ResourceTransformers};
 use moved::Unplaced;
 
@@ -86,7 +87,8 @@ impl fmt::Display for RemovableKey {
 
 /// Verifies what a source yields, and hands each value's row to `rows`; those whose verdict takes the other values come last.
 ///
-/// `keys` opens a second source, of keys alone, and is called only when values might have been moved from another key.
+/// `keys` opens a second source, of keys alone, and is called only when values might have been moved from another key. `kms` is
+/// asked for the data keys of values of a KMS.
 ///
 /// # Errors
 ///
@@ -94,6 +96,7 @@ impl fmt::Display for RemovableKey {
 pub async fn verify<S, K>(
     mut source: S,
     keys: impl AsyncFnOnce() -> Result<K, S::Error>,
+    kms: &impl DekResolver,
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
@@ -106,20 +109,37 @@ where
 {
     let judge = Judge::new(options.transformers, &options.selection.layout);
     let mut tally = Tally::new(options, rows);
+    if matches!(options.removable, Some(RemovableKey::KmsKeyId(_))) {
+        // Whether a key ID can go depends on what the plugins write by.
+        let mut wanted = Wanted::default();
+        options.transformers.kms_providers().iter().for_each(|provider| wanted.add_provider(provider));
+        kms.resolve(wanted).await;
+    }
     progress.begin("verifying", source.expected());
-    while !stop.load(Ordering::Relaxed) {
-        let Some(page) = source.next_page().await? else { break };
-        let count = page.values.len() as u64;
-        let judged: Vec<_> = page
-            .values
-            .into_par_iter()
-            .filter(|value| options.selection.includes(&options.selection.layout.locate(&value.key)))
-            .map(|value| (judge.judge(&value), value))
-            .collect();
-        for (judged, value) in judged {
-            tally.add(judged, value);
+    'pages: while let Some(page) = if stop.load(Ordering::Relaxed) { None } else { source.next_page().await? } {
+        let mut values = page.values.into_iter();
+        // A KMS may be slow: how far it is must be seen more often than once a page.
+        let at_once = if options.transformers.kms_providers().is_empty() { values.len() } else { KMS_BATCH };
+        loop {
+            let batch: Vec<_> = values.by_ref().take(at_once.max(1)).collect();
+            if batch.is_empty() {
+                break;
+            }
+            if stop.load(Ordering::Relaxed) {
+                break 'pages;
+            }
+            let count = batch.len() as u64;
+            let mut batch: Vec<_> = batch
+                .into_par_iter()
+                .filter(|value| options.selection.includes(&options.selection.layout.locate(&value.key)))
+                .collect();
+            resolve(&mut batch, kms, options).await;
+            let judged: Vec<_> = batch.into_par_iter().map(|value| (judge.judge(&value), value)).collect();
+            for (judged, value) in judged {
+                tally.add(judged, value);
+            }
+            progress.advance(count);
         }
-        progress.advance(count);
     }
     progress.end();
     tally.report.complete = !stop.load(Ordering::Relaxed);
@@ -128,7 +148,7 @@ where
     if tally.report.complete && tally.unplaced.iter().any(Unplaced::may_have_moved) {
         // What was verified is to be reported, also when other keys may not be read.
         let found = match keys().await {
-            Ok(keys) => moved::find_origins(&mut tally.unplaced, keys, options, progress, stop).await,
+            Ok(keys) => moved::find_origins(&mut tally.unplaced, keys, kms, options, progress, stop).await,
             Err(error) => Err(error),
         };
         if let Err(error) = found {
@@ -138,6 +158,35 @@ where
     Ok(tally.finish())
 }
 
+/// How many values are opened between two looks at the data keys that they need.
+const KMS_BATCH: usize = 256;
+
+/// Has the KMS plugins asked for the data keys of these values.
+async fn resolve(values: &mut [StoredValue], kms: &impl DekResolver, options: &Options<'_>) {
+    if options.transformers.kms_providers().is_empty() {
+        return;
+    }
+    let list = |value: &StoredValue| {
+        let resource = options.selection.layout.locate(&value.key).resource()?;
+        Some(options.transformers.transformer_for_resource(resource.group, resource.resource))
+    };
+    let lacking: Vec<_> = values
+        .par_iter()
+        .filter_map(|value| list(value).filter(|list| list.lacks(&value.value)).map(|list| (list, &value.value)))
+        .collect();
+    let mut wanted = Wanted::default();
+    lacking.into_iter().for_each(|(list, value)| wanted.add(list, value));
+    if !wanted.is_empty() {
+        kms.resolve(wanted).await;
+    }
+}
+
+/// How many key IDs are named when the one that is asked about is not among them.
+const SHOWN_KEY_IDS: usize = 16;
+
+/// Of which key a value is: a KMS provider has one for each key ID.
+type Evidence = (KeyId, Option<String>);
+
 /// The state of a run.
 struct Tally<'a> {
     options: &'a Options<'a>,
@@ -145,10 +194,12 @@ struct Tally<'a> {
     report: VerifyReport,
     groups: BTreeMap<(String, String, String, Class), u64>,
     /// Which keys opened something that is what it should be.
-    opened: HashMap<KeyId, u64>,
+    opened: HashMap<Evidence, u64>,
     uses: BTreeMap<KeyLabel, (u64, u64)>,
     needed_by: Vec<EtcdKey>,
     needed_by_unreadable: u64,
+    /// The hashes of the KMS key IDs that values name, up to [`SHOWN_KEY_IDS`].
+    key_ids: BTreeSet<String>,
     /// The providers of values whose header does not tell the key; nothing where it does not even tell the provider.
     unattributed: BTreeMap<Option<String>, u64>,
     unplaced: Vec<Unplaced>,
@@ -167,6 +218,7 @@ impl<'a> Tally<'a> {
             uses: BTreeMap::new(),
             needed_by: Vec::new(),
             needed_by_unreadable: 0,
+            key_ids: BTreeSet::new(),
             unattributed: BTreeMap::new(),
             unplaced: Vec::new(),
             kept_bytes: 0,
@@ -182,7 +234,7 @@ impl<'a> Tally<'a> {
         if judged.row.class.is_readable()
             && let Some(key) = judged.opened_by.as_ref().and_then(|by| by.key)
         {
-            *self.opened.entry(key).or_default() += 1;
+            *self.opened.entry((key, judged.row.value.kms_key_id_hash.clone())).or_default() += 1;
         }
         match judged.unauthenticated.clone() {
             Some(claimants) => {
@@ -220,6 +272,12 @@ impl<'a> Tally<'a> {
             self.needed_by.push(row.value.key.clone());
             self.needed_by_unreadable += u64::from(!row.class.is_readable());
         }
+        if let Some(hash) = row.value.kms_key_id_hash.as_ref()
+            && self.key_ids.len() < SHOWN_KEY_IDS
+            && !self.key_ids.contains(hash)
+        {
+            self.key_ids.insert(hash.clone());
+        }
         let key = row.value.label();
         let namespace = row.value.namespace.clone().unwrap_or_default();
         *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
@@ -231,7 +289,9 @@ impl<'a> Tally<'a> {
 
     fn finish(mut self) -> VerifyReport {
         for unplaced in std::mem::take(&mut self.unplaced) {
-            let others = unplaced.claimants.iter().filter_map(|key| self.opened.get(key)).sum();
+            let key_id = unplaced.kms_key_id_hash();
+            let opened = |key: &KeyId| self.opened.get(&(*key, key_id.clone()));
+            let others = unplaced.claimants.iter().filter_map(opened).sum();
             let judged = unplaced.decide(others, self.report.complete);
             self.settle(judged);
         }
@@ -244,9 +304,28 @@ impl<'a> Tally<'a> {
         report.keys = key_uses(self.options.transformers, &self.uses, &self.unattributed);
         report.notes.extend(self.options.selection.nothing_found(report.values));
         if let Some(asked) = &self.options.removable {
-            report.removable =
-                Some(removable(asked, &report, self.needed_by, self.needed_by_unreadable, &self.unattributed));
+            let needs = Needs {
+                keys: self.needed_by,
+                unreadable: self.needed_by_unreadable,
+                unattributed: &self.unattributed,
+                of_kms_v1: self
+                    .uses
+                    .iter()
+                    .filter(|(label, _)| label.provider == ProviderKind::KmsV1)
+                    .map(|(_, (a, b))| a + b)
+                    .sum(),
+            };
+            report.removable = Some(removable(asked, &report, needs, self.options.transformers));
             report.notes.push(self.options.scope.clone());
+            if matches!(asked, RemovableKey::KmsKeyId(_))
+                && report.removable.as_ref().is_some_and(|answer| answer.needed_by == 0)
+            {
+                let named: Vec<_> = self.key_ids.iter().map(String::as_str).collect();
+                report.notes.push(format!(
+                    "no value names that key ID, so make sure that it is spelled as the KMS spells it; values name {}",
+                    if named.is_empty() { "none".to_owned() } else { named.join(", ") }
+                ));
+            }
         }
         report.notes.extend(compaction_note(report.single_revision));
         if self.skipped > 0 {
@@ -297,19 +376,36 @@ fn key_uses(
         .collect()
 }
 
+/// What the values say of the key that is asked about.
+struct Needs<'a> {
+    keys: Vec<EtcdKey>,
+    unreadable: u64,
+    unattributed: &'a BTreeMap<Option<String>, u64>,
+    /// Values of KMS v1, which do not tell the key of the KMS.
+    of_kms_v1: u64,
+}
+
 fn removable(
     asked: &RemovableKey,
     report: &VerifyReport,
-    needed_by_keys: Vec<EtcdKey>,
-    unreadable: u64,
-    unattributed: &BTreeMap<Option<String>, u64>,
+    needs: Needs<'_>,
+    transformers: &ResourceTransformers,
 ) -> RemovableAnswer {
+    let Needs { keys: needed_by_keys, unreadable, unattributed, of_kms_v1 } = needs;
     let key = asked.to_string();
     let needed_by = needed_by_keys.len() as u64;
     let mut reasons = Vec::new();
     let writes = report.keys.iter().find(|used| used.key == key).map(|used| used.writes.join(", ")).unwrap_or_default();
     if !writes.is_empty() {
         reasons.push(format!("it is the key that writes {writes}"));
+    }
+    if let RemovableKey::KmsKeyId(hash) = asked {
+        let writes = transformers
+            .kms_providers()
+            .iter()
+            .filter(|provider| provider.is_v2())
+            .filter(|provider| provider.key_id().is_ok_and(|key_id| key_id_hash(&key_id).starts_with(hash)));
+        reasons.extend(writes.map(|provider| format!("the KMS of {} writes by it", provider.label())));
     }
     if needed_by > 0 {
         let values = if needed_by == 1 { "1 live value needs it" } else { &format!("{needed_by} live values need it") };
@@ -340,16 +436,35 @@ fn removable(
             Removable::Unknown
         }
         (true, true, RemovableKey::Label(_)) => Removable::Yes,
-        (true, true, RemovableKey::KmsKeyId(_)) => {
-            reasons.push(
-                "no live value needs it, but this version cannot ask the KMS whether it still writes by it".to_owned(),
-            );
-            Removable::Unknown
-        }
+        (true, true, RemovableKey::KmsKeyId(_)) => match kms_unknown(transformers, of_kms_v1) {
+            None => Removable::Yes,
+            Some(reason) => {
+                reasons.push(reason);
+                Removable::Unknown
+            }
+        },
         (true, false, _) => {
             reasons.push("not all values were read".to_owned());
             Removable::Unknown
         }
     };
     RemovableAnswer { key, removable, reasons, needed_by, needed_by_keys }
+}
+
+/// Why it is not known whether a key of a KMS is needed, when no value names it.
+fn kms_unknown(transformers: &ResourceTransformers, of_kms_v1: u64) -> Option<String> {
+    if of_kms_v1 > 0 {
+        return Some(format!("no value names it, but {of_kms_v1} values of KMS v1 do not tell by which key they are"));
+    }
+    let v2 = transformers.kms_providers().iter().filter(|provider| provider.is_v2());
+    let mut providers = v2.peekable();
+    if providers.peek().is_none() {
+        return Some(
+            "no value names it, but no KMS v2 is configured that could say whether it still writes by it".to_owned(),
+        );
+    }
+    providers.find_map(|provider| {
+        let failure = provider.key_id().err()?;
+        Some(format!("no value names it, but {} does not say by which key it writes: {failure}", provider.label()))
+    })
 }

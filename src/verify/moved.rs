@@ -7,7 +7,8 @@ use super::judge::Judged;
 use crate::report::{Class, EtcdKey, Progress};
 use crate::resource::KeyLayout;
 use crate::source::{Source, StoredValue};
-use crate::transformer::{DataContext, Header, KeyId, ResourceTransformers};
+use crate::transformer::envelope::{DekResolver, Wanted};
+use crate::transformer::{DataContext, KeyId, ResourceTransformers};
 
 /// How many values are tried against other keys in one run, and how many bytes of them are kept for that.
 const MAX_KEPT: usize = 256;
@@ -33,7 +34,9 @@ enum Origin {
 
 impl Unplaced {
     pub(super) fn new(judged: Judged, claimants: Vec<KeyId>, value: StoredValue, kept_bytes: &mut usize) -> Self {
-        let binds = judged.needs.as_ref().is_some_and(|label| label.provider.binds_to_key());
+        // A data key that was not had opens nothing under any etcd key.
+        let binds = judged.needs.as_ref().is_some_and(|label| label.provider.binds_to_key())
+            && judged.row.class == Class::WrongKey;
         let fits = *kept_bytes + value.value.len() + value.key.len() <= MAX_KEPT_BYTES;
         let value = (binds && fits).then(|| {
             *kept_bytes += value.value.len() + value.key.len();
@@ -46,10 +49,25 @@ impl Unplaced {
         self.value.is_some()
     }
 
+    /// The hash of the key ID, of a value of KMS v2.
+    pub(super) fn kms_key_id_hash(&self) -> Option<String> {
+        self.judged.row.value.kms_key_id_hash.clone()
+    }
+
     /// The final verdict, when `others` values were opened by the same key.
     pub(super) fn decide(self, others: u64, complete: bool) -> Judged {
         let mut judged = self.judged;
         let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
+        if judged.row.class == Class::KmsRefused {
+            if others > 0 {
+                judged.row.class = Class::Damaged;
+                judged.row.message = format!(
+                    "{}; {others} other values of that key open, so its encrypted data key is damaged: restore it from a backup",
+                    judged.row.message
+                );
+            }
+            return judged;
+        }
         let tried = match &self.origin {
             Origin::NoneOf { keys, all: true } => format!("; no other of {keys} live keys opens it either"),
             Origin::NoneOf { keys, all: false } => format!("; {keys} other keys were tried, the search was given up"),
@@ -62,12 +80,26 @@ impl Unplaced {
                     "{label}: written for {key}, and copied here. It cannot be read under this key: write the object anew"
                 ),
             ),
+            _ if others > 0 && judged.needs.as_ref().is_some_and(|label| label.provider.is_kms()) => (
+                Class::Damaged,
+                format!(
+                    "{label}: the KMS decrypts its data key, the data does not authenticate, and {others} other values of that \
+                     key open{tried}. It is damaged: restore it from a backup"
+                ),
+            ),
             _ if others > 0 => (
                 Class::Damaged,
                 format!(
                     "{label}: authentication or padding failed, and {others} other values under that key open{tried}. It is \
                      damaged, or an API server with another key of that name wrote it: find that key, or restore it from \
                      a backup"
+                ),
+            ),
+            _ if judged.needs.as_ref().is_some_and(|label| label.provider.is_kms()) => (
+                Class::WrongKey,
+                format!(
+                    "{label}: the KMS decrypts its data key, and that opens nothing{tried}. It is damaged, or this is another \
+                     KMS than the one that wrote it"
                 ),
             ),
             _ => {
@@ -91,12 +123,26 @@ impl Unplaced {
 pub(super) async fn find_origins<K: Source>(
     unplaced: &mut [Unplaced],
     mut keys: K,
+    kms: &impl DekResolver,
     options: &Options<'_>,
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<(), K::Error> {
     let (transformers, layout) = (options.transformers, &options.selection.layout);
     let mut searched: Vec<_> = unplaced.iter_mut().filter(|value| value.may_have_moved()).take(MAX_KEPT).collect();
+    // Of KMS v1 there are so many data keys that these may have been dropped again.
+    let kept = searched.iter().filter_map(|unplaced| unplaced.value.as_ref());
+    let mut wanted = Wanted::default();
+    for value in kept {
+        let Some(resource) = layout.locate(&value.key).resource() else { continue };
+        let list = transformers.transformer_for_resource(resource.group, resource.resource);
+        if list.lacks(&value.value) {
+            wanted.add(list, &value.value);
+        }
+    }
+    if !wanted.is_empty() {
+        kms.resolve(wanted).await;
+    }
     searched.par_iter_mut().for_each(|value| {
         let under_other_prefixes = other_prefixes(value.value.as_ref(), layout);
         try_keys(value, &under_other_prefixes, transformers);
@@ -153,8 +199,7 @@ fn try_keys(unplaced: &mut Unplaced, candidates: &[Vec<u8>], transformers: &Reso
     }
     let name = |id: &KeyId| transformers.key(*id);
     let opened_as = unplaced.claimants.iter().filter_map(name).find_map(|key| {
-        let names = |_| std::iter::once(key.label.name.as_str());
-        let Header::Local { payload, .. } = Header::parse_with_names(&value.value, names) else { return None };
+        let payload = value.value.strip_prefix(key.label.prefix().as_slice())?;
         candidates
             .iter()
             .filter(|candidate| **candidate != value.key)

@@ -20,6 +20,7 @@ use atrest::resource::Selection;
 use atrest::scan::{self, ExpectEncrypted};
 use atrest::source::{Source as _, StoredValue};
 use atrest::storage::{ConnectOptions, Ranges, RewrapOptions, Store, TlsOptions, Written};
+use atrest::transformer::envelope::NoKms;
 use atrest::transformer::{DataContext, ResourceTransformers};
 use tokio::task::JoinSet;
 
@@ -118,7 +119,9 @@ async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count
         journal: None,
     };
     let stop = AtomicBool::new(false);
-    let report = rekey::execute(store, transformers, &options, execution, &NoProgress, &stop).await.expect("a report");
+    let report = rekey::execute(store, transformers, &Arc::new(NoKms), &options, execution, &NoProgress, &stop)
+        .await
+        .expect("a report");
     assert_eq!((report.rewritten, report.still_stale), (count as u64, Some(0)));
     Duration::from_secs_f64(report.seconds)
 }

@@ -269,8 +269,8 @@ fn nothing_is_looked_for_inside_of_ciphertext() {
 fn envelopes_of_a_kms_have_their_class() {
     let file = config(&["kms: {apiVersion: v2, name: demo, endpoint: 'unix:///run/kms.sock', timeout: 3s}"]);
     for (pointer, expected) in [
-        ("/kms_v2_seed/value_b64", "kms-not-supported-yet"),
-        ("/kms_v2_plain_dek_type0/value_b64", "kms-not-supported-yet"),
+        ("/kms_v2_seed/value_b64", "kms-unavailable"),
+        ("/kms_v2_plain_dek_type0/value_b64", "kms-unavailable"),
         ("/kms_v2_empty_key_id", "malformed"),
         ("/kms_v2_unknown_dek_type_9", "newer-format"),
     ] {

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use atrest::config;
+use atrest::kms::{self, Kms};
 use atrest::rekey::{self, Execution};
 use atrest::report::{NoProgress, RekeyReport, VerifyReport, VerifyRow};
 use atrest::resource::{GroupResource, KeyLayout, Location, Selection};
@@ -188,7 +189,8 @@ pub(crate) async fn rekey_with(
     let trusted: Vec<_> = transformers.lists().map(|(_, list)| list.write_key()).collect();
     let options = rekey::Options { transformers, selection, source: "test".to_owned(), trusted: &trusted };
     let stop = AtomicBool::new(false);
-    rekey::execute(store, transformers, &options, execution, &NoProgress, &stop).await.expect("it can be done")
+    let kms = Arc::new(Kms::new(transformers, kms::Options::default()).expect("no endpoint is given"));
+    rekey::execute(store, transformers, &kms, &options, execution, &NoProgress, &stop).await.expect("it can be done")
 }
 
 pub(crate) fn rekey(etcd: &Etcd, transformers: &Arc<ResourceTransformers>) -> RekeyReport {
@@ -218,7 +220,8 @@ pub(crate) fn verify_removable(etcd: &Etcd, config: &str, removable: Option<&str
         let keys = async || Ok(Ranges::of_prefixes(&store, &prefixes).keys_only());
         let stop = AtomicBool::new(false);
         let values = Ranges::of_prefixes(&store, &prefixes);
-        verify::verify(values, keys, &options, &NoProgress, &stop, &mut rows).await.expect("etcd can be read")
+        let kms = Kms::new(&transformers, kms::Options::default()).expect("no endpoint is given");
+        verify::verify(values, keys, &kms, &options, &NoProgress, &stop, &mut rows).await.expect("etcd can be read")
     });
     (report, seen)
 }

@@ -11,6 +11,7 @@ use atrest::scan::{self, ExpectEncrypted};
 use atrest::source::{Page, Source};
 use atrest::storage::{Ranges, RewrapOptions};
 use atrest::transformer::ResourceTransformers;
+use atrest::transformer::envelope::NoKms;
 use atrest::{rekey, verify};
 
 use crate::fixture::{
@@ -245,7 +246,8 @@ fn a_write_whose_answer_is_lost_counts_once() {
             let options =
                 rekey::Options { transformers: &new, selection: &selection, source: String::new(), trusted: &[] };
             let stop = AtomicBool::new(false);
-            let run = rekey::execute(&store, &new, &options, execution(8), &paused, &stop);
+            let no_kms = Arc::new(NoKms);
+            let run = rekey::execute(&store, &new, &no_kms, &options, execution(8), &paused, &stop);
             let resume = async {
                 while paused.seen.load(Ordering::SeqCst) <= paused.after {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -365,7 +367,7 @@ fn a_compaction_in_the_middle_drops_no_key() {
             };
             let source = CompactedAfterFirst::new(ranges(), &etcd);
             let keys = async || Ok(ranges().keys_only());
-            let report = verify::verify(source, keys, &options, &NoProgress, &stop, &mut rows).await.unwrap();
+            let report = verify::verify(source, keys, &NoKms, &options, &NoProgress, &stop, &mut rows).await.unwrap();
             assert_eq!((report.values, report.complete, report.single_revision), (301, true, false));
             assert!(
                 report.notes.contains(

@@ -11,6 +11,7 @@ mod connection;
 mod fixture;
 mod harness;
 mod interrupted;
+mod kms;
 mod large;
 mod precautions;
 mod rekey;

@@ -10,15 +10,23 @@ use crate::fixture::{
     DAMAGED, K1, K2, K3, KMS_CONFIG, LOCAL, LOCAL_CONFIG, Workshop, config, config_of, everything, opened, put_all,
     read, rekey, sealed, secret, secret_key, sha256, state, transformers, verify, verify_removable,
 };
-use crate::support::{Etcd, Version, vector, vector_lines};
+use crate::support::{Etcd, TestKms, Version, vector, vector_lines};
 
-/// KMS values that are well-formed: whether they open, this version cannot ask.
+/// KMS values that are well-formed: only the KMS tells what is wrong with them.
 const NEEDS_A_KMS: [&str; 4] =
     ["bad-24-kms2-data-bitflip", "bad-25-kms2-moved", "bad-26-kms2-unknown-key-id", "bad-30-kms1-bitflip"];
 
 /// Every other KMS value that was damaged. Without the provider in the configuration that is what is said.
 const OTHER_KMS: [&str; 4] =
     ["bad-18-kms1-short", "bad-19-kms1-len-past-end", "bad-20-kms2-empty-proto", "bad-23-kms2-garbage-proto"];
+
+/// What is said of them when the KMS has been asked.
+const KMS_MESSAGES: [(&str, &str); 4] = [
+    ("bad-24-kms2-data-bitflip", "the KMS decrypts its data key, the data does not authenticate"),
+    ("bad-25-kms2-moved", "written for /registry/secrets/team-a/p8-app-0, and copied here"),
+    ("bad-26-kms2-unknown-key-id", "is not decrypted: the KMS refuses: Decrypt: Unknown: unknown key id \"(key ID)\""),
+    ("bad-30-kms1-bitflip", "other values of that key open"),
+];
 
 /// What a message names of a value, and what it says to do.
 const MESSAGES: [(&str, &str, &str); 25] = [
@@ -65,17 +73,17 @@ fn every_damaged_value_has_its_class_and_says_what_to_do() {
         })
         .collect();
     assert_eq!(expected.len(), MESSAGES.len() + NEEDS_A_KMS.len() + OTHER_KMS.len());
+    let kms = TestKms::start();
     for version in Version::ALL {
         let etcd = Etcd::builder(version).restored_from(vector(DAMAGED)).start();
         for file in [KMS_CONFIG, LOCAL_CONFIG] {
             let has_kms = file == KMS_CONFIG;
-            let (report, rows) = verify(&etcd, &read(file));
+            let (report, rows) = verify(&etcd, &kms.in_config(&read(file)));
             let rows: BTreeMap<_, _> = rows.iter().map(|row| (row.value.key.to_string(), row)).collect();
             for (key, classes) in &expected {
                 let (row, name) = (rows[key], name_of(key));
                 let class = row.class.name();
                 let right = match (has_kms, NEEDS_A_KMS.contains(&name), OTHER_KMS.contains(&name)) {
-                    (true, true, _) => class == "kms-not-supported-yet",
                     (false, true, _) | (false, _, true) => class == "no-provider",
                     _ => classes.iter().any(|right| right == class),
                 };
@@ -86,31 +94,33 @@ fn every_damaged_value_has_its_class_and_says_what_to_do() {
                 } else {
                     assert!(row.message.contains("kms-v"), "{key}: {}", row.message);
                 }
+                if let Some((_, says)) = KMS_MESSAGES.iter().find(|(of, _)| has_kms && *of == name) {
+                    assert!(row.message.contains(says), "{key}: {}", row.message);
+                }
             }
-            // Nothing else is found but values that take the KMS.
+            // Nothing else is found but values of the KMS, when that is not configured.
             for row in report.findings.iter().filter(|row| !expected.contains_key(&row.value.key.to_string())) {
-                let class = if has_kms { "kms-not-supported-yet" } else { "no-provider" };
-                assert_eq!(row.class.name(), class, "{}", row.value.key);
+                assert_eq!((row.class.name(), has_kms), ("no-provider", false), "{}", row.value.key);
                 assert!(row.value.provider.as_ref().unwrap().starts_with("kms-v"), "{}", row.value.key);
             }
             let counts: BTreeMap<_, _> = report.classes.iter().map(|(class, count)| (class.name(), *count)).collect();
-            let (unasked, without, malformed, truncated) = if has_kms { (35, 1, 7, 6) } else { (0, 40, 5, 4) };
+            let (damaged, without, malformed, truncated) = if has_kms { (7, 1, 7, 6) } else { (5, 40, 5, 4) };
             let mut wanted = BTreeMap::from([
-                ("damaged", 5),
+                ("damaged", damaged),
                 ("garbage", 3),
                 ("identity-mismatch", 2),
                 ("key-not-configured", 1),
                 ("key-renamed", 1),
                 ("malformed", malformed),
-                ("moved", 1),
+                ("moved", if has_kms { 2 } else { 1 }),
                 ("no-provider", without),
                 ("truncated", truncated),
                 ("unknown-format", 1),
-                ("current", if has_kms { 121 } else { 131 }),
-                ("stale", if has_kms { 62 } else { 52 }),
+                ("current", if has_kms { 132 } else { 131 }),
+                ("stale", if has_kms { 82 } else { 52 }),
             ]);
             if has_kms {
-                wanted.insert("kms-not-supported-yet", unasked);
+                wanted.insert("kms-refused", 1);
             }
             assert_eq!(counts, wanted, "{file}");
             assert_eq!(report.values, 246);
@@ -255,7 +265,7 @@ fn values_from_bug_reports_have_their_class() {
         ),
         ("L9", case("double_encrypted_prefix_in_plain"), vec![cbc], "nested", "ciphertext was sealed again"),
         ("M4", case("ciphertext_ending_in_braces"), vec![boxed], "wrong-key", "secretbox/key1"),
-        ("kms", case("kms_v2_seed"), vec!["kms v2 demo", "identity"], "kms-not-supported-yet", "kms-v2/demo"),
+        ("kms", case("kms_v2_seed"), vec!["kms v2 demo", "identity"], "kms-unavailable", "kms-v2/demo"),
         ("G1", case("kms_v2_empty_key_id"), vec!["kms v2 demo", "identity"], "malformed", "kms-v2/demo"),
         (
             "G16",
@@ -460,7 +470,10 @@ fn whether_a_key_can_go() {
         assert!(ran.stderr.contains("aescbc/key0, aescbc/key1"), "{}", ran.stderr);
     }
 
-    for unknown in ["some-key-id", "key1", "sha256:0123456789"] {
+    let named = ask("key1");
+    assert_eq!((named.code, named.stdout.as_str()), (Some(2), ""));
+    assert!(named.stderr.contains("did you mean aescbc/key1?"), "{}", named.stderr);
+    for unknown in ["some-key-id", "sha256:0123456789"] {
         let ran = ask(unknown);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{unknown}");
         assert!(ran.stderr.contains(&format!("no stored value names a key ID {unknown:?}")), "{}", ran.stderr);

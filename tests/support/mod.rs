@@ -7,6 +7,7 @@
 mod client;
 mod etcd;
 mod install;
+mod kms;
 mod pki;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use client::{Client, KeyValue};
 pub(crate) use etcd::{Builder, Etcd};
 pub(crate) use install::Version;
+pub(crate) use kms::{Behaviour, Calls, TestKms};
 pub(crate) use pki::{Algorithm, CertificateFiles, KeyEncoding, Pki, Request};
 
 /// A file of `tests/vectors`.

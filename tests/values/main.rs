@@ -2,6 +2,10 @@
 
 mod conformance;
 mod envelopes;
+#[cfg(feature = "kms")]
+#[allow(dead_code, clippy::indexing_slicing, reason = "a part of it is used here")]
+#[path = "../support/kms.rs"]
+mod kms;
 mod open;
 mod properties;
 mod redaction;

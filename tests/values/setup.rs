@@ -13,7 +13,7 @@ pub(crate) const KEY: &[u8] = b"/registry/secrets/default/vector";
 /// 32 bytes of ASCII; shorter keys are its beginning.
 pub(crate) const SECRET: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 
-fn values(name: &str) -> PathBuf {
+pub(crate) fn values(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/values").join(name)
 }
 

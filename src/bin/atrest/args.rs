@@ -3,6 +3,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use atrest::config::Endpoint;
 use atrest::report::Dimension;
 use atrest::transformer::KeyLabel;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -149,6 +150,18 @@ pub(crate) struct ConfigArgs {
     /// kube-apiserver's EncryptionConfiguration; of several, the first writes and all read
     #[arg(long, required = true, value_name = "FILE")]
     pub(crate) encryption_provider_config: Vec<PathBuf>,
+    /// Where the plugin of a KMS provider listens here, when it is not where the configuration says, as cloud-kms=unix:///run/kms.sock
+    #[arg(long, value_parser = kms_endpoint, value_name = "NAME=URL")]
+    pub(crate) kms_endpoint: Vec<(String, Endpoint)>,
+    /// Calls of KMS plugins under way at once
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    pub(crate) kms_concurrency: u16,
+}
+
+fn kms_endpoint(text: &str) -> Result<(String, Endpoint), String> {
+    let (name, url) = text.split_once('=').ok_or("it is NAME=URL, with the name of the KMS provider")?;
+    let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), endpoint))
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 use atrest::config::Problem;
 use atrest::storage::{ConnectFailure, Error, TlsFailure};
+use atrest::transformer::envelope::DekFailure;
 use atrest::{rekey, resource};
 
 use crate::failure::Failure;
@@ -18,9 +19,15 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         {
             "the file that kube-apiserver uses is named by its flag --encryption-provider-config"
         }
-        Failure::Rekey(rekey::Error::KmsNotSupportedYet { .. }) => {
-            "select other resources with --resource, or put a local provider first"
-        }
+        Failure::Rekey(rekey::Error::Kms { failure, .. }) => match failure {
+            DekFailure::Unavailable(_) | DekFailure::NoStatus(_) => {
+                "is the plugin running? The socket is the endpoint in the configuration; when it is elsewhere here, name it with \
+                 --kms-endpoint NAME=unix:///…"
+            }
+            _ => {
+                "`atrest kms check --endpoint unix:///…` looks at the plugin; other resources are selected with --resource"
+            }
+        },
         Failure::Rekey(rekey::Error::WrongWriteKey { .. }) => {
             "it is not the key that the API servers have under that name: compare the file with theirs. Nothing was written; if \
              the key is right, and all those values are damaged, say so with --trust-write-key"

@@ -1,12 +1,25 @@
 //! The envelopes in which KMS providers store a value and its encrypted data key.
 //!
-//! Only their outside is read here: which key ID and which data key a value needs.
+//! A value of a KMS is opened in two steps. Its envelope names a [`DekSource`], which a KMS decrypts: the distinct sources of many
+//! values are asked for first, each once ([`Wanted`], [`DekResolver`]). Then the values are opened, without any I/O.
 
+mod dek_cache;
+mod dek_source;
+mod failure;
+mod resolve;
 mod v1;
 mod v2;
 
-pub use v1::EnvelopeV1;
-pub use v2::{EncryptedDekSourceType, EncryptedObject, MAX_ANNOTATIONS_BYTES, MAX_DEK_SOURCE_BYTES, MAX_KEY_ID_BYTES};
+pub(crate) use dek_cache::{Dek, DekCache};
+pub use dek_source::DekSource;
+pub(crate) use dek_source::cache_key_of;
+pub use failure::DekFailure;
+pub use resolve::{DekResolver, NoKms, Wanted};
+pub use v1::{EnvelopeV1, MAX_ENCRYPTED_DEK_BYTES};
+pub use v2::{
+    EncryptedDekSourceType, EncryptedObject, MAX_ANNOTATIONS_BYTES, MAX_DEK_SOURCE_BYTES, MAX_KEY_ID_BYTES,
+    check_envelope,
+};
 
 use crate::protobuf;
 

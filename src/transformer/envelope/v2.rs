@@ -72,11 +72,21 @@ impl<'a> EncryptedObject<'a> {
         if data.is_empty() {
             return Err(Error::EmptyField { field: "encryptedData" });
         }
-        check_length("encryptedDEKSource", source.len(), MAX_DEK_SOURCE_BYTES)?;
-        check_length("keyID", key_id.len(), MAX_KEY_ID_BYTES)?;
-        check_annotations(&annotations)?;
+        check_envelope(source, key_id, &annotations)?;
         Ok(Self { encrypted_data: data, key_id, encrypted_dek_source: source, annotations, encrypted_dek_source_type })
     }
+}
+
+/// Checks what a plugin answered to Encrypt, or what is stored of it.
+///
+/// # Errors
+///
+/// When something is empty or longer than Kubernetes takes, and when the key of an annotation is no domain name. Upstream:
+/// `kmsv2.validateEncryptedObject`.
+pub fn check_envelope(encrypted_dek_source: &[u8], key_id: &str, annotations: &[(&str, &[u8])]) -> Result<(), Error> {
+    check_length("encryptedDEKSource", encrypted_dek_source.len(), MAX_DEK_SOURCE_BYTES)?;
+    check_length("keyID", key_id.len(), MAX_KEY_ID_BYTES)?;
+    check_annotations(annotations)
 }
 
 fn annotation(bytes: &[u8]) -> Result<(&str, &[u8]), Error> {

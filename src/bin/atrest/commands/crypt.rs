@@ -4,7 +4,8 @@ use std::path::Path;
 
 use atrest::resource::{GroupResource, KeyLayout, Location};
 use atrest::source::StoredValue;
-use atrest::transformer::{DataContext, ENCRYPTED_PREFIX, ProviderKind, ResourceTransformers};
+use atrest::transformer::envelope::{DekFailure, DekResolver as _, Wanted};
+use atrest::transformer::{DataContext, ENCRYPTED_PREFIX, ProviderKind, ResourceTransformer};
 use atrest::verify::Judge;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,9 +13,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
-use super::{stdout, transformers, warn};
+use super::{Keys, stdout, warn};
 use crate::args::CryptArgs;
 use crate::failure::{FINDINGS, Failure};
 
@@ -38,8 +40,13 @@ pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result
             "standard input holds the values: name a file with --encryption-provider-config".to_owned(),
         ));
     }
-    let transformers = transformers(files, quiet)?;
-    let crypt = Crypt { transformers: &transformers, layout: KeyLayout::default(), direction, quiet };
+    let keys = Keys::new(&args.config, quiet)?;
+    // Only a KMS takes I/O.
+    let runtime = match keys.transformers.kms_providers().is_empty() {
+        true => None,
+        false => Some(Runtime::new().map_err(Failure::Output)?),
+    };
+    let crypt = Crypt { keys: &keys, runtime, layout: KeyLayout::default(), direction, quiet };
     match (&args.resource, &args.key) {
         (Some(resource), Some(key)) => crypt.one(&GroupResource::resolve(resource), key.as_bytes()),
         _ => crypt.lines(),
@@ -47,7 +54,8 @@ pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result
 }
 
 struct Crypt<'a> {
-    transformers: &'a ResourceTransformers,
+    keys: &'a Keys,
+    runtime: Option<Runtime>,
     layout: KeyLayout,
     direction: Direction,
     quiet: bool,
@@ -87,6 +95,18 @@ struct Reply<'l> {
     warning: Option<Finding>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Finding>,
+}
+
+/// The text of a field, where it is one.
+fn text_of(fields: &Fields<'_>, name: &str) -> Option<String> {
+    serde_json::from_str(fields.get(name)?.get()).ok()
+}
+
+/// Takes the bytes out that are in base64.
+fn data_of(fields: &mut Fields<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    let data = text_of(fields, "data").map(Zeroizing::new);
+    fields.remove("data");
+    STANDARD.decode(data?.as_bytes()).ok().map(Zeroizing::new)
 }
 
 /// The answer to a line that is none.
@@ -147,6 +167,7 @@ impl Crypt<'_> {
             if read > 0 && input.buffer().contains(&b'\n') {
                 continue;
             }
+            self.resolve_lines(&lines);
             let answers: Vec<_> = lines
                 .par_iter()
                 .map(|line| match line {
@@ -196,13 +217,10 @@ impl Crypt<'_> {
     /// Works on the fields of a line. `data` is taken out; everything else is repeated in the answer.
     fn answer(&self, fields: &mut Fields<'_>) -> Result<Done, Finding> {
         let malformed = |message: &str| Finding { class: "malformed", message: message.to_owned() };
-        let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
-        let data = fields.remove("data").and_then(text).map(Zeroizing::new);
-        let data = data.and_then(|data| STANDARD.decode(data.as_bytes()).ok()).map(Zeroizing::new);
-        let data = data.ok_or_else(|| malformed("the field data must be a string in base64"))?;
-        let resource = fields.get("resource").copied().and_then(text);
-        let resource = resource.ok_or_else(|| malformed("the field resource must be a string"))?;
-        let key = match (fields.get("key").map(|raw| text(raw)), fields.get("key_b64").map(|raw| text(raw))) {
+        let data = data_of(fields).ok_or_else(|| malformed("the field data must be a string in base64"))?;
+        let resource = text_of(fields, "resource").ok_or_else(|| malformed("the field resource must be a string"))?;
+        let text = |name| fields.contains_key(name).then(|| text_of(fields, name));
+        let key = match (text("key"), text("key_b64")) {
             (Some(Some(text)), None) => text.into_bytes(),
             (None, Some(Some(text))) => {
                 STANDARD.decode(text).map_err(|_| malformed("the field key_b64 must be a string in base64"))?
@@ -212,23 +230,63 @@ impl Crypt<'_> {
         self.value(&GroupResource::resolve(&resource), &key, &data)
     }
 
+    /// Has the KMS plugins asked for what the values of these lines need, all at once.
+    fn resolve_lines(&self, lines: &[Result<Zeroizing<Vec<u8>>, TooLong>]) {
+        let (Some(runtime), Direction::Decrypt) = (&self.runtime, self.direction) else { return };
+        let mut wanted = Wanted::default();
+        for line in lines.iter().flatten() {
+            let Ok(mut fields) = serde_json::from_slice::<Fields<'_>>(line.trim_ascii_end()) else { continue };
+            let (Some(data), Some(resource)) = (data_of(&mut fields), text_of(&fields, "resource")) else { continue };
+            let resource = GroupResource::resolve(&resource);
+            wanted.add(self.list(&resource), &data);
+        }
+        runtime.block_on(self.keys.kms.resolve(wanted));
+    }
+
+    fn list(&self, resource: &GroupResource) -> &ResourceTransformer {
+        self.keys.transformers.transformer_for_resource(&resource.group, &resource.resource)
+    }
+
+    /// Asks a KMS for what it takes to open one value.
+    fn resolve(&self, list: &ResourceTransformer, data: &[u8]) {
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| list.lacks(data)) {
+            let mut wanted = Wanted::default();
+            wanted.add(list, data);
+            runtime.block_on(self.keys.kms.resolve(wanted));
+        }
+    }
+
+    /// Asks a KMS for what it takes to seal one value.
+    fn prepare_write(&self, list: &ResourceTransformer) -> Result<(), DekFailure> {
+        let (Some(runtime), Some(provider)) = (&self.runtime, list.write_kms()) else { return Ok(()) };
+        runtime.block_on(async {
+            if provider.is_v2() {
+                return self.keys.kms.begin_writing(provider).await;
+            }
+            self.keys.kms.prepare_write(provider).await
+        })
+    }
+
     fn value(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Result<Done, Finding> {
         if key.is_empty() {
             return Err(Finding { class: "malformed", message: "the etcd key is empty".to_owned() });
         }
-        let list = self.transformers.transformer_for_resource(&resource.group, &resource.resource);
+        let list = self.keys.transformers.transformer_for_resource(&resource.group, &resource.resource);
         let context = DataContext::new(key);
         match self.direction {
             Direction::Encrypt => {
-                let mut sealed = Vec::new();
-                list.seal(data, context, &mut sealed).map_err(|error| Finding {
+                let cannot_seal = |error: &dyn std::fmt::Display| Finding {
                     class: "cannot-seal",
                     message: format!("{}: {error}", list.write_key()),
-                })?;
+                };
+                self.prepare_write(list).map_err(|failure| cannot_seal(&failure))?;
+                let mut sealed = Vec::new();
+                list.seal(data, context, &mut sealed).map_err(|error| cannot_seal(&error))?;
                 let warning = self.warn_of_sealing(resource, key, data);
                 Ok(Done { bytes: Zeroizing::new(sealed), stale: false, warning })
             }
             Direction::Decrypt => {
+                self.resolve(list, data);
                 let value = StoredValue {
                     key: key.to_vec(),
                     value: data.to_vec(),
@@ -237,7 +295,7 @@ impl Crypt<'_> {
                     version: 0,
                     lease: 0,
                 };
-                let (judged, opened) = Judge::new(self.transformers, &self.layout).open_as(&value, resource);
+                let (judged, opened) = Judge::new(&self.keys.transformers, &self.layout).open_as(&value, resource);
                 let readable = judged.row.class.is_readable();
                 let finding = Finding { class: judged.row.class.name(), message: judged.row.message };
                 match opened {
@@ -254,7 +312,7 @@ impl Crypt<'_> {
 
     /// What kube-apiserver would do without a word, and one may not have meant.
     fn warn_of_sealing(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Option<Finding> {
-        let list = self.transformers.transformer_for_resource(&resource.group, &resource.resource);
+        let list = self.keys.transformers.transformer_for_resource(&resource.group, &resource.resource);
         if data.starts_with(ENCRYPTED_PREFIX) {
             return Some(Finding { class: "nested", message: "the input is ciphertext already".to_owned() });
         }

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use atrest::config::{EncryptionConfiguration, Options};
+use atrest::kms::{self, Kms};
 use atrest::resource::{GroupResource, KeyLayout, Selection};
 use atrest::secret::Password;
 use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Command, ConfigCommand, SelectionArgs, SourceArgs};
+use crate::args::{Args, Command, ConfigArgs, ConfigCommand, SelectionArgs, SourceArgs};
 use crate::failure::{Failure, PARTIAL, USAGE};
 use crate::progress::Display;
 
@@ -172,6 +173,26 @@ fn stop_signal() -> &'static AtomicBool {
 
 fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::with_capacity(64 * 1024, std::io::stdout().lock())
+}
+
+/// What opens and seals values: the keys of the configurations, and the KMS plugins that they name.
+struct Keys {
+    transformers: Arc<ResourceTransformers>,
+    kms: Arc<Kms>,
+}
+
+impl Keys {
+    fn new(args: &ConfigArgs, quiet: bool) -> Result<Self, Failure> {
+        let transformers = transformers(&args.encryption_provider_config, quiet)?;
+        let options = kms::Options {
+            concurrency: usize::from(args.kms_concurrency),
+            endpoints: args.kms_endpoint.clone(),
+            ..kms::Options::default()
+        };
+        let kms =
+            Kms::new(&transformers, options).map_err(|error| Failure::Usage(format!("--kms-endpoint: {error}")))?;
+        Ok(Self { transformers, kms: Arc::new(kms) })
+    }
 }
 
 /// Reads the configurations; the first writes.

@@ -6,13 +6,13 @@ use atrest::storage::RewrapOptions;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use super::{Context, exit_code, stdout, transformers};
+use super::{Context, Keys, exit_code, stdout};
 use crate::args::RekeyArgs;
 use crate::failure::{Failure, PARTIAL};
 use crate::render;
 
 pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
-    let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
+    let Keys { transformers, kms } = Keys::new(&args.config, quiet)?;
     let context = Context::new(&args.source, &args.selection, quiet).await?;
     let options = Options {
         transformers: &transformers,
@@ -22,7 +22,8 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     };
     if !args.yes {
         let mut plan =
-            plan(context.values().await?, context.everything(), &options, &context.display, context.stop).await?;
+            plan(context.values().await?, context.everything(), &*kms, &options, &context.display, context.stop)
+                .await?;
         let space = Space::new(context.store.status().await?.db_size, args.quota_backend_bytes);
         if space.is_scarce_after(plan.growth_bytes) {
             plan.warnings.push(format!("etcd has little room for what will be written: {space}"));
@@ -44,7 +45,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         journal,
     };
     let mut report =
-        execute(&context.store, &transformers, &options, execution, &context.display, context.stop).await?;
+        execute(&context.store, &transformers, &kms, &options, execution, &context.display, context.stop).await?;
     if let Some(path) = journal_path.filter(|_| report.rewritten > 0) {
         report.notes.push(format!("every write is noted in {}", path.display()));
     }

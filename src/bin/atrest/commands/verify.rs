@@ -2,13 +2,13 @@ use atrest::report::{Removable, VerifyReport, VerifyRow};
 use atrest::verify::{self, Options, RemovableKey};
 
 use super::lines::Lines;
-use super::{Context, exit_code, stdout, transformers};
+use super::{Context, Keys, exit_code, stdout};
 use crate::args::{Output, VerifyArgs, VerifyExpectation};
 use crate::failure::Failure;
 use crate::render;
 
 pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
-    let transformers = transformers(&args.config.encryption_provider_config, quiet)?;
+    let Keys { transformers, kms } = Keys::new(&args.config, quiet)?;
     let context = Context::new(&args.source, &args.selection, quiet).await?;
     // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
     let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
         }
     };
     let keys = async || Ok(context.all_keys());
-    let mut report = verify::verify(values, keys, &options, &context.display, context.stop, &mut rows).await?;
+    let mut report = verify::verify(values, keys, &*kms, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
     if let Some(asked) = &options.removable {
         refuse_unknown_key(&report, asked, args.removable.as_deref().unwrap_or_default())?;
@@ -57,7 +57,13 @@ fn exit_code_of(report: &VerifyReport, expect_current: bool) -> u8 {
 /// A key that is misspelled is needed by nothing: that must not be taken for a yes.
 fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, typed: &str) -> Result<(), Failure> {
     let Some(answer) = &report.removable else { return Ok(()) };
-    let known = report.keys.iter().any(|used| used.key == answer.key) || answer.needed_by > 0;
+    let meant = report.keys.iter().find(|used| used.key.split_once('/').is_some_and(|(_, name)| name == typed));
+    if let (RemovableKey::KmsKeyId(_), Some(meant)) = (asked, meant) {
+        return Err(Failure::Usage(format!("--removable {typed:?} names no provider: did you mean {}?", meant.key)));
+    }
+    let known = report.keys.iter().any(|used| used.key == answer.key)
+        || answer.needed_by > 0
+        || (matches!(asked, RemovableKey::KmsKeyId(_)) && answer.removable != Removable::Unknown);
     if known || !report.complete || report.values == 0 {
         return Ok(());
     }

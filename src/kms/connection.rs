@@ -1,0 +1,189 @@
+use std::future::Future;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint as Target};
+
+use super::Error;
+use crate::config::{DialAddress, Endpoint};
+
+/// One connection to the socket of a plugin, made when it is first needed and again whenever it is lost.
+///
+/// A call waits for a plugin that is not there yet, up to its timeout, as kube-apiserver's do (`grpc.WaitForReady`).
+#[derive(Debug)]
+pub struct Connection {
+    endpoint: Endpoint,
+    timeout: Duration,
+    channel: OnceLock<Channel>,
+    /// Why the last attempt to connect has failed.
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+/// How long a message may be: encrypted data keys have 1 KiB, annotations 32 KiB, and v1 has 64 KiB.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// What a plugin says is repeated up to here.
+const MAX_SAID: usize = 300;
+/// How soon a socket is tried again that nobody listens on.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+impl Connection {
+    /// A connection to be made. Every call ends after `timeout`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
+        Self { endpoint, timeout, channel: OnceLock::new(), failure: Arc::default() }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The longest that a call takes.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn channel(&self) -> Result<&Channel, Error> {
+        let path = match self.endpoint.dial_address() {
+            DialAddress::None => return Err(Error::NoSocket { endpoint: self.endpoint.to_string() }),
+            DialAddress::Path(path) => path.to_owned(),
+            // What begins with a NUL is a name of Linux' abstract namespace.
+            DialAddress::Abstract(name) => {
+                PathBuf::from(std::ffi::OsStr::from_bytes(&[b"\0", name].concat()).to_os_string())
+            }
+        };
+        Ok(self.channel.get_or_init(|| {
+            // As the authority of kube-apiserver's requests since 1.32, and the one that every server takes.
+            let target = Target::from_static("http://localhost");
+            target.connect_with_connector_lazy(Connector { path, failure: Arc::clone(&self.failure) })
+        }))
+    }
+
+    /// Makes a call, once more when the connection breaks under it and there is time left.
+    ///
+    /// `secret` is a text that no error may repeat: a key ID.
+    pub(super) async fn call<T, F>(
+        &self,
+        method: &'static str,
+        secret: Option<&str>,
+        mut call: impl FnMut(Channel, Duration) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let channel = self.channel()?;
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let status = match tokio::time::timeout(left, call(channel.clone(), left)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) => status,
+                Err(_) => return Err(self.timed_out(method)),
+            };
+            // What has a source comes from the transport, and not from the plugin.
+            let broke = std::error::Error::source(&status).is_some();
+            if broke && deadline > Instant::now() + CONNECT_INTERVAL {
+                tracing::debug!(endpoint = %self.endpoint, method, error = %status, "the connection broke; once more");
+                tokio::time::sleep(CONNECT_INTERVAL).await;
+                continue;
+            }
+            if broke && status.code() == tonic::Code::Cancelled {
+                return Err(self.timed_out(method));
+            }
+            let code = if broke { tonic::Code::Unavailable } else { status.code() };
+            return Err(Error::Rpc { method, code, message: said(status.message(), secret) });
+        }
+    }
+
+    fn timed_out(&self, method: &'static str) -> Error {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(cause) => Error::Unreachable { endpoint: self.endpoint.to_string(), timeout: self.timeout, cause },
+            None => Error::Timeout { method, timeout: self.timeout },
+        }
+    }
+
+    /// The request with the time that it may take, which the plugin is told too.
+    pub(super) fn request<T>(message: T, timeout: Duration) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.set_timeout(timeout);
+        request
+    }
+
+    pub(super) const fn max_message_bytes() -> usize {
+        MAX_MESSAGE_BYTES
+    }
+}
+
+/// What a plugin says, in one line, cut, and without the key ID.
+fn said(message: &str, secret: Option<&str>) -> String {
+    let message = match secret {
+        Some(secret) if !secret.is_empty() => message.replace(secret, "(key ID)"),
+        _ => message.to_owned(),
+    };
+    let mut shown: String = message
+        .chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = (!c.is_control()).then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .take(MAX_SAID)
+        .collect();
+    if message.chars().count() > MAX_SAID {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Connects to the socket, and goes on trying as long as somebody waits.
+#[derive(Clone)]
+struct Connector {
+    path: PathBuf,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl tower_service::Service<http::Uri> for Connector {
+    type Response = TokioIo<UnixStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Uri) -> Self::Future {
+        let Self { path, failure } = self.clone();
+        Box::pin(async move {
+            loop {
+                let connected = UnixStream::connect(&path).await;
+                let cause = connected.as_ref().err().map(ToString::to_string);
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+                match connected {
+                    Ok(stream) => return Ok(TokioIo::new(stream)),
+                    Err(_) => tokio::time::sleep(CONNECT_INTERVAL).await,
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_says_is_cut_and_has_no_key_id() {
+        assert_eq!(said("unknown key id \"kek-9\"\n", Some("kek-9")), "unknown key id \"(key ID)\"\\n");
+        let long = said(&"x".repeat(1000), None);
+        assert_eq!((long.chars().count(), long.ends_with("x…")), (301, true));
+    }
+}

@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::transformer::InvalidAnswer;
+use crate::transformer::envelope::DekFailure;
+
+/// Why a plugin did not do as it was asked. What the plugin itself says is cut, and names no raw key ID.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The endpoint names no socket; kube-apiserver accepts it and can never connect.
+    #[error("{endpoint} names no socket")]
+    NoSocket {
+        /// The endpoint as it is configured.
+        endpoint: String,
+    },
+    /// Nobody has listened on the socket for as long as a call may take.
+    #[error("no connection to {endpoint} within {timeout:?} (the provider's timeout): {cause}")]
+    Unreachable {
+        /// The endpoint as it is configured.
+        endpoint: String,
+        /// The timeout from the configuration.
+        timeout: Duration,
+        /// What the last attempt came to.
+        cause: String,
+    },
+    /// The plugin has taken longer than it may.
+    #[error("{method} has not been answered within {timeout:?} (the provider's timeout)")]
+    Timeout {
+        /// The method, like `Decrypt`.
+        method: &'static str,
+        /// The timeout from the configuration.
+        timeout: Duration,
+    },
+    /// The plugin answered with an error, or the connection broke.
+    #[error("{method}: {code:?}: {message}")]
+    Rpc {
+        /// The method, like `Decrypt`.
+        method: &'static str,
+        /// The status of gRPC.
+        code: Code,
+        /// What the plugin says.
+        message: String,
+    },
+    /// KMS v1: the plugin speaks another version.
+    #[error("the plugin speaks version {version:?}, only v1beta1 is supported")]
+    Version {
+        /// What it says.
+        version: String,
+    },
+    /// KMS v2: the status cannot be used to write by.
+    #[error("the plugin is not healthy: {0}")]
+    Unhealthy(String),
+    /// KMS v2: Encrypt answers by another key than Status says.
+    #[error("Encrypt answers by key ID {encrypt}, and Status says {status}")]
+    KeyIdMismatch {
+        /// The hash of the key ID in Encrypt's answer.
+        encrypt: String,
+        /// The hash of the key ID in Status' answer.
+        status: String,
+    },
+    /// What Encrypt answers would not be taken by kube-apiserver.
+    #[error("Encrypt answers what cannot be used")]
+    Answer(#[from] InvalidAnswer),
+    /// No random bytes for a data key.
+    #[error("no random bytes from the operating system")]
+    Randomness(#[source] getrandom::Error),
+    /// An endpoint is given for a provider that the configuration does not have.
+    #[error("the configuration has no KMS provider {name:?}")]
+    UnknownProvider {
+        /// The name that was given.
+        name: String,
+    },
+}
+
+impl Error {
+    /// The status of gRPC, where there is one.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Rpc { code, .. } => Some(*code),
+            Self::Unreachable { .. } | Self::Timeout { .. } => Some(Code::DeadlineExceeded),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may be answered soon.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        let code = self.code();
+        matches!(self, Self::NoSocket { .. })
+            || matches!(
+                code,
+                Some(Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::ResourceExhausted)
+            )
+    }
+
+    /// The error and its causes in one line.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}
+
+/// Why a data key could not be had.
+impl From<Error> for DekFailure {
+    fn from(error: Error) -> Self {
+        let text = error.chain();
+        match error.code() {
+            _ if error.is_unavailable() => Self::Unavailable(text),
+            Some(Code::NotFound) => Self::KeyUnknown(text),
+            Some(_) => Self::Refused(text),
+            None => Self::Unusable(text),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The providers of an EncryptionConfiguration whose keys are those of a KMS plugin.
+//!
+//! A [`KmsProvider`] does no I/O. Somebody else asks the plugin and tells it the answers, by [`KmsProvider::set_status`],
+//! [`KmsProvider::put_dek`], [`KmsProvider::set_write_state`] and [`KmsProvider::add_fresh_dek`].
+
+mod write_state;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+pub use write_state::{InvalidAnswer, WriteState};
+
+use super::envelope::{
+    Dek, DekCache, DekFailure, DekSource, EncryptedDekSourceType, EncryptedObject, EnvelopeV1, cache_key_of,
+};
+use super::{AesCbc, AesGcm, DataContext, Error, ExtendedNonceGcm, FromStorage, KeyLabel, ProviderKind, Transformer};
+use crate::config::{Endpoint, KmsApiVersion, KmsConfiguration};
+use crate::secret::Key;
+
+/// How many answers are kept of a KMS v2, which has few DEK sources, unless it was written to by something strange.
+const V2_CACHE: usize = 65_536;
+/// How many are kept of a KMS v1 at least, whatever `cachesize` says: more than are asked for at once.
+const V1_CACHE: usize = 4096;
+
+thread_local! {
+    static CACHE_KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// etcdctl ends what it prints with a line feed; a value that was put back with it can be explained.
+fn v2_object(payload: &[u8]) -> Option<EncryptedObject<'_>> {
+    EncryptedObject::parse(payload).ok().or_else(|| EncryptedObject::parse(payload.strip_suffix(b"\n")?).ok())
+}
+
+/// A `kms` block of the configuration: one for all resources that list it.
+pub struct KmsProvider {
+    index: usize,
+    label: KeyLabel,
+    endpoint: Endpoint,
+    timeout: Duration,
+    cache: DekCache,
+    state: RwLock<State>,
+    fresh: Mutex<VecDeque<FreshDek>>,
+}
+
+/// What is known of the plugin.
+#[derive(Default)]
+struct State {
+    /// The key ID of the last status that had one, or why there was none.
+    status: Option<Result<Arc<str>, Arc<DekFailure>>>,
+    /// What writes, and until when.
+    write: Option<(Arc<WriteState>, Instant)>,
+}
+
+impl State {
+    /// The key ID by which values are current: that of the state that writes, where there is one.
+    fn key_id(&self) -> Result<&str, Arc<DekFailure>> {
+        match (&self.write, &self.status) {
+            (Some((write, _)), _) => Ok(write.key_id()),
+            (None, Some(Ok(key_id))) => Ok(key_id),
+            (None, Some(Err(failure))) => Err(Arc::clone(failure)),
+            (None, None) => Err(Arc::new(DekFailure::NotAsked)),
+        }
+    }
+}
+
+/// A data key of KMS v1 that has written nothing yet.
+struct FreshDek {
+    encrypted: Vec<u8>,
+    dek: Arc<Dek>,
+}
+
+impl fmt::Debug for KmsProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KmsProvider({} at {})", self.label, self.endpoint)
+    }
+}
+
+impl KmsProvider {
+    pub(super) fn new(index: usize, kms: &KmsConfiguration) -> Self {
+        let (kind, limit) = match kms.api_version {
+            KmsApiVersion::V1 => {
+                (ProviderKind::KmsV1, usize::try_from(kms.cache_size.unwrap_or(0)).unwrap_or(0).max(V1_CACHE))
+            }
+            KmsApiVersion::V2 => (ProviderKind::KmsV2, V2_CACHE),
+        };
+        Self {
+            index,
+            label: KeyLabel::new(kind, &kms.name),
+            endpoint: kms.endpoint.clone(),
+            timeout: kms.timeout,
+            cache: DekCache::new(limit),
+            state: RwLock::default(),
+            fresh: Mutex::default(),
+        }
+    }
+
+    /// Which of the KMS providers it is, in file order.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its version and name.
+    #[must_use]
+    pub fn label(&self) -> &KeyLabel {
+        &self.label
+    }
+
+    /// The plugin's socket.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The longest that a call may take.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Whether the plugin speaks the API of KMS v2.
+    #[must_use]
+    pub fn is_v2(&self) -> bool {
+        self.label.provider == ProviderKind::KmsV2
+    }
+
+    /// Whether this is the block of another configuration: the same provider at the same socket.
+    pub(super) fn is_same(&self, kms: &KmsConfiguration) -> bool {
+        let v2 = kms.api_version == KmsApiVersion::V2;
+        self.is_v2() == v2 && self.label.name == kms.name && self.endpoint == kms.endpoint
+    }
+
+    /// Whether the answer for a DEK source is known, and stays what it is.
+    #[must_use]
+    pub fn knows(&self, cache_key: &[u8]) -> bool {
+        self.cache.contains(cache_key)
+    }
+
+    /// How many answers are kept.
+    #[must_use]
+    pub fn cached(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// What has to be decrypted to open a payload, when that much of it is well-formed, or would be without a line feed at its
+    /// end.
+    pub(super) fn dek_source(&self, payload: &[u8]) -> Option<DekSource> {
+        match self.is_v2() {
+            true => v2_object(payload).map(|object| DekSource::of_v2(&object)),
+            false => EnvelopeV1::parse(payload).ok().map(DekSource::of_v1),
+        }
+    }
+
+    /// Whether the plugin has to be asked before a payload can be opened.
+    pub(super) fn lacks(&self, payload: &[u8]) -> bool {
+        match self.is_v2() {
+            true if !self.has_status() => true,
+            true => v2_object(payload).is_some_and(|object| {
+                CACHE_KEY.with_borrow_mut(|key| {
+                    cache_key_of(&object, key);
+                    !self.knows(key)
+                })
+            }),
+            false => EnvelopeV1::parse(payload).is_ok_and(|envelope| !self.knows(envelope.encrypted_dek)),
+        }
+    }
+
+    /// Tells what became of a DEK source.
+    ///
+    /// A plaintext of a length that opens nothing is a failure too.
+    pub fn put_dek(&self, source: &DekSource, answer: Result<&Key, DekFailure>) {
+        let resolved = match answer {
+            Ok(plaintext) => dek_of(source, plaintext).map(Arc::new),
+            Err(failure) => Err(failure),
+        };
+        self.cache.put(source.cache_key(), resolved.map_err(Arc::new));
+    }
+
+    /// Tells which key the plugin says that it uses, or why it does not.
+    pub fn set_status(&self, status: Result<&str, DekFailure>) {
+        self.state_mut(|state| {
+            match (&state.status, status) {
+                // Who has once known a key ID goes on reading by it.
+                (Some(Ok(_)), Err(_)) => {}
+                (_, status) => state.status = Some(status.map(Arc::from).map_err(Arc::new)),
+            }
+        });
+    }
+
+    /// Whether a status has said which key is used, so that values can be read.
+    #[must_use]
+    pub fn has_status(&self) -> bool {
+        self.state(|state| state.key_id().is_ok())
+    }
+
+    /// The key ID by which values are current.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known.
+    pub fn key_id(&self) -> Result<String, Arc<DekFailure>> {
+        self.state(|state| state.key_id().map(str::to_owned))
+    }
+
+    /// Whether a value of this key ID and type is current.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known.
+    pub fn is_current(&self, key_id: &str, source_type: EncryptedDekSourceType) -> Result<bool, Arc<DekFailure>> {
+        let is_seed = source_type == EncryptedDekSourceType::HkdfSha256XnonceAesGcmSeed;
+        self.state(|state| state.key_id().map(|current| is_seed && current == key_id))
+    }
+
+    /// Writes by this state from now on, up to a time that [`Self::extend_write_state`] moves.
+    pub fn set_write_state(&self, write: WriteState, valid_until: Instant) {
+        self.cache.put(write.source().cache_key(), Ok(write.dek()));
+        self.state_mut(|state| state.write = Some((Arc::new(write), valid_until)));
+    }
+
+    /// Goes on writing by the same state.
+    pub fn extend_write_state(&self, valid_until: Instant) {
+        self.state_mut(|state| {
+            if let Some((_, until)) = &mut state.write {
+                *until = valid_until;
+            }
+        });
+    }
+
+    /// Adds a data key of KMS v1 for one write.
+    ///
+    /// # Errors
+    ///
+    /// When the plaintext is no key of AES.
+    pub fn add_fresh_dek(&self, plaintext: &Key, encrypted: Vec<u8>) -> Result<(), DekFailure> {
+        let source = DekSource::V1 { encrypted_dek: encrypted.clone() };
+        let dek = Arc::new(dek_of(&source, plaintext)?);
+        self.cache.put(source.cache_key(), Ok(Arc::clone(&dek)));
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).push_back(FreshDek { encrypted, dek });
+        Ok(())
+    }
+
+    fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn state_mut(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn failed(&self, failure: Arc<DekFailure>) -> Error {
+        Error::Kms { provider: self.label.clone(), failure }
+    }
+
+    fn dek(&self, cache_key: &[u8]) -> Result<Arc<Dek>, Error> {
+        let resolved = self.cache.get(cache_key).unwrap_or_else(|| Err(Arc::new(DekFailure::NotAsked)));
+        resolved.map_err(|failure| self.failed(failure))
+    }
+
+    fn open_v1<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        let envelope = EnvelopeV1::parse(data)?;
+        self.dek(envelope.encrypted_dek)?.open(envelope.data, context)
+    }
+
+    fn open_v2<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        let object = EncryptedObject::parse(data)?;
+        // As upstream, whose cache of derived keys knows no empty name: what has no key has no place.
+        if context.authenticated_data().is_empty() {
+            return Err(Error::EmptyContext);
+        }
+        let current = self.is_current(object.key_id, object.encrypted_dek_source_type);
+        let current = current.map_err(|failure| self.failed(failure))?;
+        let dek = CACHE_KEY.with_borrow_mut(|key| {
+            cache_key_of(&object, key);
+            self.dek(key)
+        })?;
+        let opened = dek.open(object.encrypted_data, context)?;
+        Ok(FromStorage { stale: !current, ..opened })
+    }
+
+    fn seal_v1(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let fresh = fresh.ok_or_else(|| Error::NoWriteState { provider: self.label.clone() })?;
+        EnvelopeV1::write_encrypted_dek(&fresh.encrypted, out)?;
+        match &*fresh.dek {
+            Dek::V1 { gcm, .. } => gcm.transform_to_storage(plaintext, context, out),
+            _ => Err(Error::NoWriteState { provider: self.label.clone() }),
+        }
+    }
+
+    fn seal_v2(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if context.authenticated_data().is_empty() {
+            return Err(Error::EmptyContext);
+        }
+        let write = self.state(|state| match &state.write {
+            Some((write, until)) if Instant::now() <= *until => Ok(Arc::clone(write)),
+            Some(_) => Err(Error::WriteStateExpired { provider: self.label.clone() }),
+            None => Err(Error::NoWriteState { provider: self.label.clone() }),
+        })?;
+        write.seal(plaintext, context, out)
+    }
+}
+
+/// Makes of a plaintext what opens values.
+fn dek_of(source: &DekSource, plaintext: &Key) -> Result<Dek, DekFailure> {
+    let wrong_length = |_| DekFailure::Length { actual: plaintext.len() };
+    match source {
+        DekSource::V1 { .. } => {
+            let gcm = AesGcm::new(plaintext).map_err(wrong_length)?;
+            let cbc = Box::new(AesCbc::new(plaintext).map_err(wrong_length)?);
+            Ok(Dek::V1 { gcm, cbc })
+        }
+        DekSource::V2 { source_type: EncryptedDekSourceType::AesGcmKey, .. } => {
+            AesGcm::new(plaintext).map(Dek::Key).map_err(wrong_length)
+        }
+        DekSource::V2 { source_type: EncryptedDekSourceType::HkdfSha256XnonceAesGcmSeed, .. } => {
+            ExtendedNonceGcm::new(plaintext).map(Dek::Seed).map_err(wrong_length)
+        }
+    }
+}
+
+/// A provider as an entry of a list.
+#[derive(Debug)]
+pub(super) struct KmsTransformer(pub(super) Arc<KmsProvider>);
+
+impl Transformer for KmsTransformer {
+    fn transform_from_storage<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        match self.0.is_v2() {
+            true => self.0.open_v2(data, context),
+            false => self.0.open_v1(data, context),
+        }
+    }
+
+    fn transform_to_storage(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.0.is_v2() {
+            true => self.0.seal_v2(plaintext, context, out),
+            false => self.0.seal_v1(plaintext, context, out),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Values of a KMS in a real etcd, with a plugin on a real socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use atrest::kms::{self, Kms};
+use atrest::rekey::{self, Execution};
+use atrest::report::{Class, NoProgress, RekeyReport};
+use atrest::transformer::{Header, ResourceTransformers};
+use tonic::Code;
+
+use crate::fixture::{
+    self, K1, KMS_CONFIG, Workshop, block_on, config, everything, everywhere, execution, put_all, read, sealed, secret,
+    secret_key, store, transformers, verify,
+};
+use crate::support::{Behaviour, Etcd, TestKms, Version, vector, vector_lines};
+
+const HEALTHY: &str = "snapshots/healthy.db.gz";
+
+/// What upstream makes of each live key, under the configuration in force at the end.
+#[test]
+fn a_cluster_of_eight_generations_is_read_as_kube_apiserver_reads_it() {
+    let kms = TestKms::start();
+    let etcd = Etcd::builder(Version::V3_5).restored_from(vector(HEALTHY)).start();
+    let (report, rows) = verify(&etcd, &kms.in_config(&read(KMS_CONFIG)));
+    let rows: BTreeMap<_, _> = rows.iter().map(|row| (row.value.key.to_string(), row)).collect();
+    let mut seen = BTreeMap::new();
+    for line in vector_lines("snapshots/healthy.expected.jsonl") {
+        let key = line["key"].as_str().unwrap();
+        let row = rows[key];
+        let expected = if line["stale"] == true { "stale" } else { "current" };
+        assert_eq!(row.class.name(), expected, "{key}: {}", row.message);
+        assert_eq!(line["error"], serde_json::Value::Null, "{key}");
+        *seen.entry(expected).or_insert(0) += 1;
+    }
+    assert_eq!(seen, BTreeMap::from([("current", 132), ("stale", 81)]));
+    assert_eq!((report.count(Class::Stale), report.unreadable()), (81, 0));
+}
+
+/// The KMS values of an etcd: the distinct DEK sources of KMS v2, and the values of KMS v1.
+fn kms_values(etcd: &Etcd, transformers: &ResourceTransformers) -> (usize, usize) {
+    let (mut sources, mut v1) = (BTreeSet::new(), 0);
+    for (_, kv) in everything(etcd) {
+        let list = transformers.transformer_for_resource("", "secrets");
+        for (provider, source) in list.dek_sources(kv.value()) {
+            if provider.is_v2() {
+                sources.insert(source.cache_key());
+            } else {
+                v1 += 1;
+            }
+        }
+    }
+    (sources.len(), v1)
+}
+
+/// Each DEK source is decrypted once, and nothing is encrypted where nothing is written.
+#[test]
+fn reading_takes_one_call_for_each_dek_source() {
+    let kms = TestKms::start();
+    let etcd = Etcd::builder(Version::V3_5).restored_from(vector(HEALTHY)).start();
+    let config = kms.in_config(&read(KMS_CONFIG));
+    let (sources, v1) = kms_values(&etcd, &transformers(&config));
+    verify(&etcd, &config);
+    assert_eq!(kms.counts(), [1, 0, sources as u64, 0, v1 as u64]);
+    assert_eq!((sources, v1), (2, 10));
+    assert!(kms.authorities().iter().all(|authority| authority == "localhost"), "{:?}", kms.authorities());
+}
+
+async fn rekey_by(
+    etcd: &Etcd,
+    transformers: &Arc<ResourceTransformers>,
+    kms: kms::Options,
+    execution: Execution,
+) -> RekeyReport {
+    let kms = Arc::new(Kms::new(transformers, kms).unwrap());
+    let selection = everywhere();
+    let options = rekey::Options { transformers, selection: &selection, source: "test".to_owned(), trusted: &[] };
+    let stop = AtomicBool::new(false);
+    rekey::execute(&store(etcd).await, transformers, &kms, &options, execution, &NoProgress, &stop).await.unwrap()
+}
+
+/// What the program does from the plan to the journal, with the plugin elsewhere than the configuration says.
+#[test]
+fn a_cluster_is_rotated_to_the_key_of_the_kms() {
+    let kms = TestKms::start();
+    let (etcd, shop) = (Etcd::builder(Version::V3_5).restored_from(vector(HEALTHY)).start(), Workshop::new());
+    let config = shop.file("enc.yaml", &read(KMS_CONFIG));
+    let endpoint = |name: &str| format!("{name}={}", kms.endpoint());
+    let (v2, v1) = (endpoint("cloud-kms"), endpoint("legacy-kms"));
+    let file = config.to_str().unwrap();
+    let args = ["--encryption-provider-config", file, "--kms-endpoint", &v2, "--kms-endpoint", &v1];
+    let plan = shop.run(&etcd, "rekey", args.into_iter().chain(["-o", "json"])).json(0);
+    assert_eq!((&plan["to_rewrite"], &plan["unreadable"]), (&81.into(), &0.into()));
+    let kek_2 = format!("kms-v2/cloud-kms {}", atrest::report::short_key_id_hash("kek-2"));
+    let to: BTreeSet<_> =
+        plan["rewrite"].as_array().unwrap().iter().map(|group| group["to"].as_str().unwrap()).collect();
+    assert!(to.contains(kek_2.as_str()), "{to:?}");
+    assert_eq!(kms.counts()[1], 0, "a plan encrypts nothing");
+
+    let journal = shop.path().join("journal.jsonl");
+    let run = ["--yes", "--journal", journal.to_str().unwrap(), "-o", "json"];
+    let report = shop.run(&etcd, "rekey", args.into_iter().chain(run)).json(0);
+    assert_eq!((&report["rewritten"], &report["still_stale"]), (&81.into(), &0.into()));
+    assert_eq!(kms.counts()[1], 1, "one Encrypt a run");
+    let kek_2_hash = atrest::report::key_id_hash("kek-2");
+    let lines = fixture::journal(&journal);
+    assert_eq!(lines.len(), 81);
+    let of_kms = lines.iter().filter(|line| line["new_kms_key_id_hash"] == kek_2_hash.as_str()).count();
+    assert_eq!(of_kms, 81);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(!text.contains("kek-1") && !text.contains("kek-2"), "key IDs are never raw");
+
+    let (report, _) = verify(&etcd, &kms.in_config(&read(KMS_CONFIG)));
+    assert_eq!((report.count(Class::Stale), report.count(Class::Current), report.unreadable()), (0, 213, 0));
+    // Another kube-apiserver's view: upstream reads the value by the KMS alone.
+    let removable = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", "kek-1"]));
+    assert_eq!(removable.code, Some(0), "{removable:#?}");
+    assert!(removable.stdout.contains("can be removed: no live value needs it"), "{}", removable.stdout);
+    let in_use = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", "kek-2"]));
+    assert_eq!(in_use.code, Some(1), "{in_use:#?}");
+    assert!(in_use.stdout.contains("the KMS of kms-v2/cloud-kms writes by it"), "{}", in_use.stdout);
+}
+
+fn v2_config(kms: &TestKms) -> String {
+    kms.in_config(&config("secrets", &["kms v2 cloud", &format!("aescbc key1 {K1}"), "identity"]))
+}
+
+/// Stores so many secrets under key1.
+fn put_secrets(etcd: &Etcd, config: &str, count: usize) {
+    let under_key1 = transformers(config);
+    let values = (0..count).map(|i| {
+        let key = secret_key("default", &format!("s{i:04}")).into_bytes();
+        let value = sealed(&under_key1, &key, &secret("default", &format!("s{i:04}"), "password"));
+        (key, value)
+    });
+    put_all(etcd, values.collect());
+}
+
+fn key_ids(etcd: &Etcd) -> BTreeMap<String, usize> {
+    let mut seen = BTreeMap::new();
+    for (_, kv) in everything(etcd) {
+        let key_id = Header::parse(kv.value()).kms_key_id().map(str::to_owned).unwrap_or_default();
+        *seen.entry(key_id).or_insert(0) += 1;
+    }
+    seen
+}
+
+const KEY1_ONLY: &str = "aescbc key1 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+/// A key that changes in the middle of a run is noticed, and what was written by the former one is written again.
+#[test]
+fn a_key_that_changes_in_the_middle_is_used_for_everything() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    kms.set(|kms| kms.current = "kek-1".to_owned());
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 300);
+    let transformers = transformers(&v2_config(&kms));
+    let options = kms::Options { status_interval: Duration::from_millis(100), ..kms::Options::default() };
+    let (report, ()) = block_on(async {
+        let slow = Execution { rate: Some(200), ..execution(4) };
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            kms.set(|kms| kms.current = "kek-2".to_owned());
+        };
+        tokio::join!(rekey_by(&etcd, &transformers, options, slow), change)
+    });
+    assert_eq!((report.complete, report.still_stale, report.failed.len()), (true, Some(0), 0), "{report:#?}");
+    assert!(report.rewritten > 300, "{}", report.rewritten);
+    assert!(report.notes.iter().any(|note| note.contains("changed its key")), "{:?}", report.notes);
+    assert_eq!(key_ids(&etcd), BTreeMap::from([("kek-2".to_owned(), 300)]));
+    assert_eq!(kms.counts()[1], 2, "one Encrypt for each key");
+}
+
+/// Nothing is written that the KMS may not be able to decrypt tomorrow.
+#[test]
+fn writing_ends_when_the_kms_is_not_healthy_for_too_long() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 300);
+    let transformers = transformers(&v2_config(&kms));
+    let short = Duration::from_millis(100);
+    let options = kms::Options {
+        status_interval: short,
+        retry_interval: short,
+        write_validity: Duration::from_millis(700),
+        ..kms::Options::default()
+    };
+    let (report, ()) = block_on(async {
+        let slow = Execution { rate: Some(100), ..execution(4) };
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            kms.set(|kms| kms.healthz = "the HSM is on fire".to_owned());
+        };
+        tokio::join!(rekey_by(&etcd, &transformers, options, slow), change)
+    });
+    assert!(!report.complete && report.rewritten < 250 && report.rewritten > 20, "{report:#?}");
+    let why = "has not been healthy for too long";
+    assert!(report.notes.iter().any(|note| note.contains(why)), "{:?}", report.notes);
+    let seen = key_ids(&etcd);
+    assert_eq!(seen["kek-2"] as u64, report.rewritten);
+    assert_eq!(seen[""] as u64, 300 - report.rewritten, "what was not written is as it was");
+}
+
+/// G2, G1, G15, and what else keeps a KMS from writing: nothing is written, and it is said what is wrong.
+#[test]
+fn a_kms_that_is_not_as_it_should_be_writes_nothing() {
+    let etcd = Etcd::start(Version::V3_5);
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 3);
+    let before = etcd.client().revision();
+    type Break = fn(&mut Behaviour);
+    let table: [(Break, &str); 7] = [
+        (|kms| kms.encrypt_key_id = Some("kek-1".into()), "Encrypt answers by key ID sha256:"),
+        (|kms| kms.encrypt_key_id = Some(String::new()), "Encrypt answers by key ID"),
+        (|kms| kms.status_key_id = Some(String::new()), "Status answers an empty key ID"),
+        (|kms| kms.version = "v3".into(), "Status answers the version \"v3\""),
+        (|kms| kms.healthz = "bad".into(), "Status answers healthz \"bad\""),
+        (|kms| kms.annotation = Some(("simple".into(), vec![])), "not a fully qualified domain name"),
+        (|kms| kms.encrypt_fails = Some((Code::FailedPrecondition, "disabled".into())), "disabled"),
+    ];
+    for (behaviour, says) in table {
+        let kms = TestKms::start();
+        kms.set(behaviour);
+        let shop = Workshop::new();
+        let file = shop.file("enc.yaml", &v2_config(&kms));
+        let args = ["--encryption-provider-config", file.to_str().unwrap(), "--yes", "--no-journal"];
+        let run = shop.run(&etcd, "rekey", args);
+        assert_eq!(run.code, Some(2), "{says}: {run:#?}");
+        assert!(run.stderr.contains(says), "{says}: {}", run.stderr);
+        assert!(run.stderr.contains("atrest: hint: "), "{says}: {}", run.stderr);
+        assert!(!run.stderr.contains("kek-1"), "key IDs are never raw: {}", run.stderr);
+        assert_eq!(etcd.client().revision(), before, "{says}");
+    }
+}
+
+/// Every value of KMS v1 has a data key of its own, of AES-GCM, and is read and written by one call each.
+#[test]
+fn kms_v1_takes_a_data_key_for_each_value() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 40);
+    let config = kms.in_config(&config("secrets", &["kms v1 old", &format!("aescbc key1 {K1}")]));
+    let transformers = transformers(&config);
+    let report = rekey_with_all(&etcd, &transformers);
+    assert_eq!((report.rewritten, report.still_stale), (40, Some(0)), "{report:#?}");
+    let deks: BTreeSet<_> = everything(&etcd)
+        .into_values()
+        .map(|kv| match Header::parse(kv.value()) {
+            Header::KmsV1 { name: b"old", envelope: Ok(envelope) } => envelope.encrypted_dek.to_vec(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(deks.len(), 40);
+    // One to see that the KMS encrypts, and one for each value; what was written is known and not asked for again.
+    assert_eq!(kms.counts(), [0, 0, 0, 41, 0]);
+    let (report, _) = verify(&etcd, &config);
+    assert_eq!((report.count(Class::Current), kms.counts()[4]), (40, 40));
+    assert!(kms.calls().most_at_once.load(Ordering::SeqCst) <= 16);
+}
+
+fn rekey_with_all(etcd: &Etcd, transformers: &Arc<ResourceTransformers>) -> RekeyReport {
+    block_on(rekey_by(etcd, transformers, kms::Options::default(), execution(64)))
+}
+
+/// A KMS of the same name with other keys would have made unreadable whatever was written by it.
+#[test]
+fn a_kms_that_opens_nothing_of_what_names_it_writes_nothing() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 5);
+    let transformers = transformers(&v2_config(&kms));
+    assert_eq!(rekey_with_all(&etcd, &transformers).rewritten, 5);
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 2);
+    // What another KMS with the same name and key IDs is like.
+    kms.set(|kms| kms.decrypt_fails = Some((Code::InvalidArgument, "authentication failed".into())));
+    let (shop, before) = (Workshop::new(), etcd.client().revision());
+    let file = shop.file("enc.yaml", &v2_config(&kms));
+    let args = ["--encryption-provider-config", file.to_str().unwrap(), "--yes", "--no-journal"];
+    let run = shop.run(&etcd, "rekey", args);
+    assert_eq!(run.code, Some(2), "{run:#?}");
+    assert!(run.stderr.contains("opens none of the 3 values"), "{}", run.stderr);
+    assert_eq!(etcd.client().revision(), before);
+}
+
+/// A plugin that is down is said to be down, soon, and the values are not called damaged.
+#[test]
+fn a_plugin_that_is_down_is_said_to_be_down() {
+    let (mut kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 30);
+    let config = kms.in_config(&config("secrets", &["kms v1 old", &format!("aescbc key1 {K1}")]));
+    let config = config.replace("endpoint:", "timeout: 200ms, endpoint:");
+    rekey_with_all(&etcd, &transformers(&config));
+    kms.pause();
+    let begun = Instant::now();
+    let (report, rows) = verify(&etcd, &config);
+    // One waits for the plugin, not each.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!((report.count(Class::KmsUnavailable), report.values), (30, 30));
+    assert!(rows[0].message.contains("Nothing is known to be wrong with the value"), "{}", rows[0].message);
+    assert!(rows[0].message.contains("200ms"), "{}", rows[0].message);
+    kms.resume();
+    assert_eq!(verify(&etcd, &config).0.count(Class::Current), 30);
+}
