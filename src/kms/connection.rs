@@ -1,6 +1,7 @@
+use std::ffi::OsString;
 use std::future::Future;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -53,19 +54,28 @@ impl Connection {
     }
 
     fn channel(&self) -> Result<&Channel, Error> {
-        let path = match self.endpoint.dial_address() {
-            DialAddress::None => return Err(Error::NoSocket { endpoint: self.endpoint.to_string() }),
-            DialAddress::Path(path) => path.to_owned(),
-            // What begins with a NUL is a name of Linux' abstract namespace.
-            DialAddress::Abstract(name) => {
-                PathBuf::from(std::ffi::OsStr::from_bytes(&[b"\0", name].concat()).to_os_string())
-            }
-        };
+        let path = socket_path(self.endpoint.dial_address())
+            .ok_or_else(|| Error::NoSocket { endpoint: self.endpoint.to_string() })?;
         Ok(self.channel.get_or_init(|| {
             // As the authority of kube-apiserver's requests since 1.32, and the one that every server takes.
             let target = Target::from_static("http://localhost");
             target.connect_with_connector_lazy(Connector { path, failure: Arc::clone(&self.failure) })
         }))
+    }
+
+    /// Waits for somebody who listens on the socket.
+    ///
+    /// # Errors
+    ///
+    /// When nobody does for the time of a call.
+    pub async fn probe(&self) -> Result<(), Error> {
+        let path = socket_path(self.endpoint.dial_address())
+            .ok_or_else(|| Error::NoSocket { endpoint: self.endpoint.to_string() })?;
+        let connect = Connector { path, failure: Arc::clone(&self.failure) }.connect();
+        match tokio::time::timeout(self.timeout, connect).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.timed_out("connect")),
+        }
     }
 
     /// Makes a call, once more when the connection breaks under it and there is time left.
@@ -144,11 +154,34 @@ fn said(message: &str, secret: Option<&str>) -> String {
     shown
 }
 
+/// The socket as a path. What begins with a NUL is a name of Linux' abstract namespace.
+pub(super) fn socket_path(address: DialAddress<'_>) -> Option<PathBuf> {
+    match address {
+        DialAddress::None => None,
+        DialAddress::Path(path) => Some(path.to_owned()),
+        DialAddress::Abstract(name) => Some(PathBuf::from(OsString::from_vec([b"\0", name].concat()))),
+    }
+}
+
 /// Connects to the socket, and goes on trying as long as somebody waits.
 #[derive(Clone)]
 struct Connector {
     path: PathBuf,
     failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Connector {
+    async fn connect(self) -> UnixStream {
+        loop {
+            let connected = UnixStream::connect(&self.path).await;
+            let cause = connected.as_ref().err().map(ToString::to_string);
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+            match connected {
+                Ok(stream) => return stream,
+                Err(_) => tokio::time::sleep(CONNECT_INTERVAL).await,
+            }
+        }
+    }
 }
 
 impl tower_service::Service<http::Uri> for Connector {
@@ -161,18 +194,8 @@ impl tower_service::Service<http::Uri> for Connector {
     }
 
     fn call(&mut self, _: http::Uri) -> Self::Future {
-        let Self { path, failure } = self.clone();
-        Box::pin(async move {
-            loop {
-                let connected = UnixStream::connect(&path).await;
-                let cause = connected.as_ref().err().map(ToString::to_string);
-                *failure.lock().unwrap_or_else(PoisonError::into_inner) = cause;
-                match connected {
-                    Ok(stream) => return Ok(TokioIo::new(stream)),
-                    Err(_) => tokio::time::sleep(CONNECT_INTERVAL).await,
-                }
-            }
-        })
+        let connect = self.clone().connect();
+        Box::pin(async { Ok(TokioIo::new(connect.await)) })
     }
 }
 

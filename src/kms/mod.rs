@@ -4,6 +4,7 @@
 //! opened and sealed without any I/O. Upstream: `k8s.io/apiserver/pkg/storage/value/encrypt/envelope`.
 
 pub mod api;
+pub mod check;
 mod client;
 mod connection;
 mod error;

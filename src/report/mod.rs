@@ -5,6 +5,7 @@
 
 mod class;
 mod key;
+mod kms;
 mod progress;
 #[cfg(feature = "etcd")]
 mod rekey;
@@ -13,6 +14,7 @@ mod verify;
 
 pub use class::Class;
 pub use key::{EtcdKey, ValueRow, key_id_hash, place_of, short_key_id_hash};
+pub use kms::{CheckResult, KmsCheck, KmsCheckReport, KmsLatency};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};

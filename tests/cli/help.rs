@@ -56,6 +56,16 @@ fn of_config_check() {
 }
 
 #[test]
+fn of_kms() {
+    assert_help("kms", &["kms"]);
+}
+
+#[test]
+fn of_kms_check() {
+    assert_help("kms-check", &["kms", "check"]);
+}
+
+#[test]
 fn every_command_is_here() {
     let run = atrest(&["--help"], b"").exits(0);
     let commands = run.text().lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -63,7 +73,7 @@ fn every_command_is_here() {
     // What goes on in a second line stands further to the right.
     let names: Vec<_> =
         listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["scan", "verify", "rekey", "decrypt", "encrypt", "config", "help"]);
+    assert_eq!(names, ["scan", "verify", "rekey", "decrypt", "encrypt", "config", "kms", "help"]);
 }
 
 #[test]

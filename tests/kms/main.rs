@@ -1,5 +1,12 @@
-//! KMS plugins: clients, envelopes, and what is done with them.
+//! KMS plugins: the client, envelopes, and `kms check`.
 
-#![allow(clippy::indexing_slicing, reason = "a test may panic")]
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that panics has failed, helpers included")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod check;
+mod client;
 mod generated;
+mod many;

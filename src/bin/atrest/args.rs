@@ -47,6 +47,15 @@ pub(crate) enum Command {
     /// Check an EncryptionConfiguration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Look at a KMS plugin
+    #[command(subcommand)]
+    Kms(KmsCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KmsCommand {
+    /// Say whether a KMS plugin behaves as kube-apiserver needs it, and how fast it is
+    Check(KmsCheckArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -301,6 +310,38 @@ pub(crate) struct ConfigCheckArgs {
     pub(crate) automatic_reload: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct KmsCheckArgs {
+    /// The plugin's socket, as in the configuration: unix:///run/kms.sock
+    #[arg(long, value_parser = Endpoint::parse, value_name = "URL")]
+    pub(crate) endpoint: Endpoint,
+    /// The provider's timeout in the configuration
+    #[arg(long, default_value = "3s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) timeout: Duration,
+    /// Only this API, which then must be served
+    #[arg(long, value_enum, value_name = "VERSION")]
+    pub(crate) api_version: Option<KmsApi>,
+    /// File with a stored value, as etcd has it, whose data key must be decrypted: perhaps one of an older key
+    #[arg(long, value_parser = file(), value_name = "FILE")]
+    pub(crate) value: Vec<PathBuf>,
+    /// Calls that are timed
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
+    pub(crate) samples: u32,
+    /// Calls made at once
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N")]
+    pub(crate) concurrency: u32,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KmsApi {
+    /// v1beta1.KeyManagementService
+    V1,
+    /// v2.KeyManagementService
+    V2,
 }
 
 /// Of etcdctl's variables an empty one is as good as none.

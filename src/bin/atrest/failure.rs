@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use atrest::{config, rekey, resource, storage, transformer};
+use atrest::{config, kms, rekey, resource, storage, transformer};
 
 /// Done, with findings.
 pub(crate) const FINDINGS: u8 = 1;
@@ -35,6 +35,8 @@ pub(crate) enum Failure {
     Transformers(transformer::Error),
     Storage(storage::Error),
     Rekey(rekey::Error),
+    /// A KMS plugin that nobody can talk to.
+    Kms(kms::Error),
     /// One value that cannot be opened or sealed.
     Value {
         class: &'static str,
@@ -52,8 +54,10 @@ impl Failure {
             | Self::Config { .. }
             | Self::Selection(_)
             | Self::Transformers(_)
+            | Self::Kms(kms::Error::NoSocket { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
-            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) => SOURCE,
+            Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_transient() => SOURCE,
+            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Output(_) => PARTIAL,
         }
@@ -86,6 +90,12 @@ impl From<rekey::Error> for Failure {
             rekey::Error::Storage(error) => Self::Storage(error),
             error => Self::Rekey(error),
         }
+    }
+}
+
+impl From<kms::Error> for Failure {
+    fn from(error: kms::Error) -> Self {
+        Self::Kms(error)
     }
 }
 
@@ -141,6 +151,7 @@ impl fmt::Display for Failure {
             }
             Self::Storage(error) => chain(f, error),
             Self::Rekey(error) => chain(f, error),
+            Self::Kms(error) => chain(f, error),
             Self::Value { class, message } => write!(f, "{class}: {message}"),
         }
     }

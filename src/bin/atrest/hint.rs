@@ -1,7 +1,7 @@
 use atrest::config::Problem;
 use atrest::storage::{ConnectFailure, Error, TlsFailure};
 use atrest::transformer::envelope::DekFailure;
-use atrest::{rekey, resource};
+use atrest::{kms, rekey, resource};
 
 use crate::failure::Failure;
 
@@ -19,6 +19,10 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         {
             "the file that kube-apiserver uses is named by its flag --encryption-provider-config"
         }
+        Failure::Kms(kms::Error::Unreachable { .. }) => {
+            "is the plugin running, and is that its socket? Run this where the socket is, as a user who may connect"
+        }
+        Failure::Kms(kms::Error::NoSocket { .. }) => "endpoints are unix:///absolute/path, or unix:///@name",
         Failure::Rekey(rekey::Error::Kms { failure, .. }) => match failure {
             DekFailure::Unavailable(_) | DekFailure::NoStatus(_) => {
                 "is the plugin running? The socket is the endpoint in the configuration; when it is elsewhere here, name it with \

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{EncryptedDekSourceType, EncryptedObject, EnvelopeV1};
+use crate::transformer::Header;
 
 /// What a KMS has to decrypt before a value can be opened. Values with equal sources are opened by one answer.
 ///
@@ -39,6 +40,20 @@ impl fmt::Debug for DekSource {
 }
 
 impl DekSource {
+    /// What a stored value of a KMS needs, without a configuration; nothing when it is none, or damaged. The line feed that
+    /// etcdctl adds does no harm.
+    #[must_use]
+    pub fn of_stored(value: &[u8]) -> Option<Self> {
+        match Header::parse(value) {
+            Header::KmsV1 { envelope: Ok(envelope), .. } => Some(Self::of_v1(envelope)),
+            Header::KmsV2 { envelope: Ok(object), .. } => Some(Self::of_v2(&object)),
+            _ => match Header::parse(value.strip_suffix(b"\n")?) {
+                Header::KmsV2 { envelope: Ok(object), .. } => Some(Self::of_v2(&object)),
+                _ => None,
+            },
+        }
+    }
+
     pub(crate) fn of_v1(envelope: EnvelopeV1<'_>) -> Self {
         Self::V1 { encrypted_dek: envelope.encrypted_dek.to_vec() }
     }

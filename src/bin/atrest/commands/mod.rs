@@ -2,6 +2,7 @@
 
 mod config;
 mod crypt;
+mod kms;
 mod lines;
 mod rekey;
 mod scan;
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use atrest::config::{EncryptionConfiguration, Options};
-use atrest::kms::{self, Kms};
+use atrest::kms::Kms;
 use atrest::resource::{GroupResource, KeyLayout, Selection};
 use atrest::secret::Password;
 use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Command, ConfigArgs, ConfigCommand, SelectionArgs, SourceArgs};
+use crate::args::{Args, Command, ConfigArgs, ConfigCommand, KmsCommand, SelectionArgs, SourceArgs};
 use crate::failure::{Failure, PARTIAL, USAGE};
 use crate::progress::Display;
 
@@ -29,6 +30,7 @@ use crate::progress::Display;
 pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
         Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
+        Command::Kms(KmsCommand::Check(check)) => block_on(kms::run(check)),
         Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt, args.quiet),
         Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt, args.quiet),
         Command::Scan(scan) => block_on(scan::run(scan, args.quiet)),
@@ -184,10 +186,10 @@ struct Keys {
 impl Keys {
     fn new(args: &ConfigArgs, quiet: bool) -> Result<Self, Failure> {
         let transformers = transformers(&args.encryption_provider_config, quiet)?;
-        let options = kms::Options {
+        let options = atrest::kms::Options {
             concurrency: usize::from(args.kms_concurrency),
             endpoints: args.kms_endpoint.clone(),
-            ..kms::Options::default()
+            ..atrest::kms::Options::default()
         };
         let kms =
             Kms::new(&transformers, options).map_err(|error| Failure::Usage(format!("--kms-endpoint: {error}")))?;

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use atrest::report::{
-    Class, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanGroup, ScanReport, VerifyGroup, VerifyReport, VerifyRow,
+    CheckResult, Class, KmsCheckReport, PlanGroup, RekeyPlan, RekeyReport, Removable, ScanGroup, ScanReport,
+    VerifyGroup, VerifyReport, VerifyRow,
 };
 
 use super::{Form, Printable, Sheet};
@@ -345,5 +346,59 @@ impl Printable for RekeyReport {
         let left =
             self.too_large.iter().chain(&self.not_objects).chain(&self.failed).map(|value| value.key.to_string());
         unreadable.chain(left).collect()
+    }
+}
+
+fn micros(micros: u64) -> String {
+    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
+}
+
+impl Printable for KmsCheckReport {
+    fn sheets(&self, _: bool) -> Vec<Sheet> {
+        let checks = self.checks.iter().map(|check| {
+            vec![check.result.name().to_owned(), check.api.to_owned(), check.name.to_owned(), check.detail.clone()]
+        });
+        let latency = self.latency.iter().map(|latency| {
+            let times = [latency.p50_us, latency.p95_us, latency.p99_us, latency.max_us].map(micros);
+            [vec![latency.api.to_owned(), latency.method.to_owned(), latency.calls.to_string()], times.to_vec()]
+                .concat()
+        });
+        vec![
+            Sheet {
+                title: "",
+                columns: vec!["RESULT", "API", "CHECK", "DETAIL"],
+                rows: checks.collect(),
+                form: Form::Table,
+            },
+            Sheet {
+                title: "Latency:",
+                columns: vec!["API", "METHOD", "CALLS", "P50", "P95", "P99", "MAX"],
+                rows: latency.collect(),
+                form: Form::Table,
+            },
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let (failed, warnings) = (self.count(CheckResult::Fail), self.count(CheckResult::Warn));
+        let verdict = if self.ok { "kube-apiserver can use it" } else { "kube-apiserver cannot use it as it is" };
+        let mut lines = vec![format!(
+            "{}: {} passed, {}, {failed} failed: {verdict}",
+            self.endpoint,
+            self.count(CheckResult::Pass),
+            plural(warnings as u64, "warning", "warnings"),
+        )];
+        if let Some(timeout) = self.recommended_timeout_ms {
+            lines.push(format!("timeout {} ms; by these latencies {timeout} ms would do", self.timeout_ms));
+        }
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.checks
+            .iter()
+            .filter(|check| check.result == CheckResult::Fail)
+            .map(|check| format!("{}/{}", check.api, check.name))
+            .collect()
     }
 }
