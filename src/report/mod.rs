@@ -5,6 +5,7 @@
 
 mod class;
 mod key;
+#[cfg(feature = "kms")]
 mod kms;
 mod progress;
 #[cfg(feature = "etcd")]
@@ -14,6 +15,7 @@ mod verify;
 
 pub use class::Class;
 pub use key::{EtcdKey, ValueRow, key_id_hash, place_of, short_key_id_hash};
+#[cfg(feature = "kms")]
 pub use kms::{CheckResult, KmsCheck, KmsCheckReport, KmsLatency};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]

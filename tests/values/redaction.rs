@@ -76,6 +76,7 @@ fn ciphers_and_keys_are_redacted() {
     assert_redacted("AesCbc", &AesCbc::new(&key()).expect("a key"));
     assert_redacted("AesGcm", &AesGcm::new(&key()).expect("a key"));
     assert_redacted("AesGcm of RustCrypto", &AesGcm::with_engine(&key(), Engine::RustCrypto).expect("a key"));
+    assert_redacted("AesGcm of ring", &AesGcm::with_engine(&key(), Engine::Ring).expect("a key"));
     assert_redacted("AesGcm of AWS-LC", &AesGcm::with_engine(&key(), Engine::AwsLc).expect("a key"));
     for len in [16, 24] {
         let short = Key::new(Zeroizing::new(SECRET[..len].to_vec()));

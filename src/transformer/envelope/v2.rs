@@ -104,6 +104,9 @@ fn annotation(bytes: &[u8]) -> Result<(&str, &[u8]), Error> {
 
 /// Of a repeated key only the last is kept, in time that does not grow with the square of what a hostile value repeats.
 fn keep_last(annotations: &mut Vec<(&str, &[u8])>) {
+    if annotations.len() < 2 {
+        return;
+    }
     let mut seen = HashSet::with_capacity(annotations.len());
     annotations.reverse();
     annotations.retain(|(key, _)| seen.insert(*key));
