@@ -1,0 +1,3 @@
+//! The serving side.
+
+pub mod authority;
