@@ -6,7 +6,10 @@ mod v1;
 mod v2;
 
 pub use v1::EnvelopeV1;
-pub use v2::{EncryptedDekSourceType, EncryptedObject, MAX_ANNOTATIONS_BYTES, MAX_DEK_SOURCE_BYTES, MAX_KEY_ID_BYTES};
+pub use v2::{
+    EncryptedDekSourceType, EncryptedObject, MAX_ANNOTATIONS_BYTES, MAX_DEK_SOURCE_BYTES, MAX_KEY_ID_BYTES,
+    validate_encrypt_response,
+};
 
 use crate::protobuf;
 

@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn a_request_is_for_localhost() {
         for authority in ["/run/kms.sock", "%2Frun%2Fkms.sock", "", "localhost", "@kms"] {
-            let block = [literal(":method", "POST"), literal(":authority", authority), literal("te", "trailers")].concat();
+            let block =
+                [literal(":method", "POST"), literal(":authority", authority), literal("te", "trailers")].concat();
             let expected = [pair(":method", "POST"), pair(":authority", "localhost"), pair("te", "trailers")];
             assert_eq!(rewritten(&block), expected, "{authority}");
         }
@@ -215,12 +216,8 @@ mod tests {
         let first = hex::decode("828684418cf1e3c2e5f23a6ba0ab90f4ff").unwrap();
         let second = hex::decode("828684be5886a8eb10649cbf").unwrap();
         let mut blocks = HeaderBlocks::new();
-        let request = [
-            pair(":method", "GET"),
-            pair(":scheme", "http"),
-            pair(":path", "/"),
-            pair(":authority", "localhost"),
-        ];
+        let request =
+            [pair(":method", "GET"), pair(":scheme", "http"), pair(":path", "/"), pair(":authority", "localhost")];
         assert_eq!(fields(&blocks.rewrite(&first).unwrap()), request);
         let second = fields(&blocks.rewrite(&second).unwrap());
         assert_eq!(second, [&request[..], &[pair("cache-control", "no-cache")]].concat());
@@ -229,7 +226,8 @@ mod tests {
     #[test]
     fn lengths_of_any_size_are_encoded() {
         for len in [0, 1, 126, 127, 128, 254, 255, 16_000] {
-            let block = [literal(":method", "POST"), literal(":authority", "x"), literal("a", &"v".repeat(len))].concat();
+            let block =
+                [literal(":method", "POST"), literal(":authority", "x"), literal("a", &"v".repeat(len))].concat();
             assert_eq!(rewritten(&block).last(), Some(&pair("a", &"v".repeat(len))), "{len}");
         }
     }

@@ -96,10 +96,7 @@ fn a_block_that_needs_several_frames_is_split() {
     let value = vec![b'v'; 16_380];
     let field = [&b"\x00\x01a\x7f\xfd\x7e"[..], &value].concat();
     let (first, second) = field.split_at(10_000);
-    let sent = [
-        frame(HEADERS, 0, 1, &[REQUEST, first].concat()),
-        frame(CONTINUATION, END_HEADERS, 1, second),
-    ];
+    let sent = [frame(HEADERS, 0, 1, &[REQUEST, first].concat()), frame(CONTINUATION, END_HEADERS, 1, second)];
     let expected = [FOR_LOCALHOST, &field].concat();
     let (first, second) = expected.split_at(16_384);
     assert_rewritten(&sent, &[frame(HEADERS, 0, 1, first), frame(CONTINUATION, END_HEADERS, 1, second)]);
@@ -124,7 +121,8 @@ fn what_the_library_has_to_refuse_passes_from_there_on() {
     let long_data = frame(DATA, 0, 1, &[0; 16_385]);
     let stray = frame(CONTINUATION, END_HEADERS, 1, REQUEST);
     let push = frame(PUSH_PROMISE, END_HEADERS, 1, REQUEST);
-    let refused = [headers_of_no_stream, too_long, too_much_padding, no_priority, no_padding_length, long_data, stray, push];
+    let refused =
+        [headers_of_no_stream, too_long, too_much_padding, no_priority, no_padding_length, long_data, stray, push];
     for refused in refused {
         let frames = [refused, request.clone()];
         assert_rewritten(&frames, &frames);
