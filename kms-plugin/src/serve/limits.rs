@@ -52,6 +52,9 @@ mod tests {
         assert_eq!(check_wrapped(&wrapped(1, 0, "a.b", 0)), Err(Error::EmptyField { field: "keyID" }));
         assert_eq!(check_wrapped(&wrapped(1, 1025, "a.b", 0)), too_long("keyID", 1025, 1024));
         assert_eq!(check_wrapped(&wrapped(1, 1, "com", 0)), Err(Error::AnnotationKey));
-        assert_eq!(check_wrapped(&wrapped(1, 1, "a.b", 32 * 1024 - 2)), too_long("annotations", 32 * 1024 + 1, 32 * 1024));
+        assert_eq!(
+            check_wrapped(&wrapped(1, 1, "a.b", 32 * 1024 - 2)),
+            too_long("annotations", 32 * 1024 + 1, 32 * 1024)
+        );
     }
 }

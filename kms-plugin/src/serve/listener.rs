@@ -69,7 +69,11 @@ impl Listener {
     }
 
     /// Accepts connections until told to stop, or until nobody takes them. The socket's file is gone afterwards.
-    pub(super) async fn run(mut self, connections: mpsc::Sender<io::Result<Connection>>, mut stop: watch::Receiver<bool>) {
+    pub(super) async fn run(
+        mut self,
+        connections: mpsc::Sender<io::Result<Connection>>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -151,11 +151,8 @@ impl Server {
             }
             Some(HealthAddress::Unix(endpoint)) => {
                 let Socket { listener, file } = Socket::bind(endpoint, options.access)?;
-                let failed = |source| socket::Error::System {
-                    operation: "listen on",
-                    address: endpoint.to_string(),
-                    source,
-                };
+                let failed =
+                    |source| socket::Error::System { operation: "listen on", address: endpoint.to_string(), source };
                 Some(HealthListener::Unix(UnixListener::from_std(listener).map_err(failed)?, file))
             }
         };

@@ -33,20 +33,20 @@ impl Service {
     /// Encrypts by the current key. What comes in and what goes out keeps to the limits.
     pub(super) async fn encrypt(&self, plaintext: Vec<u8>) -> Result<Wrapped, Status> {
         let plaintext = Key::new(Zeroizing::new(plaintext));
-        check_plaintext(plaintext.len()).map_err(invalid_request)?;
+        check_plaintext(plaintext.len()).map_err(|error| invalid_request(&error))?;
         let _call = self.call().await?;
         let wrapped = self.backend.encrypt(&plaintext).await.map_err(|error| self.failed("encrypt", &error))?;
-        check_wrapped(&wrapped).map_err(invalid_answer)?;
+        check_wrapped(&wrapped).map_err(|error| invalid_answer(&error))?;
         self.health.key_id_was(&wrapped.key_id);
         Ok(wrapped)
     }
 
     /// Decrypts by the key that encrypted.
     pub(super) async fn decrypt(&self, wrapped: &Wrapped) -> Result<Key, Status> {
-        check_wrapped(wrapped).map_err(invalid_request)?;
+        check_wrapped(wrapped).map_err(|error| invalid_request(&error))?;
         let _call = self.call().await?;
         let plaintext = self.backend.decrypt(wrapped).await.map_err(|error| self.failed("decrypt", &error))?;
-        check_plaintext(plaintext.len()).map_err(invalid_answer)?;
+        check_plaintext(plaintext.len()).map_err(|error| invalid_answer(&error))?;
         Ok(plaintext)
     }
 
@@ -58,7 +58,9 @@ impl Service {
         self.metrics.backend_error(operation, kind(error));
         let is_the_request_s = matches!(
             error,
-            backend::Error::UnknownKey { .. } | backend::Error::AuthenticationFailed | backend::Error::InvalidRequest(_)
+            backend::Error::UnknownKey { .. }
+                | backend::Error::AuthenticationFailed
+                | backend::Error::InvalidRequest(_)
         );
         if !is_the_request_s {
             self.health.look_again();
@@ -67,12 +69,12 @@ impl Service {
     }
 }
 
-fn invalid_request(error: envelope::Error) -> Status {
+fn invalid_request(error: &envelope::Error) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
 /// The backend's answer would make values that nobody can read.
-fn invalid_answer(error: envelope::Error) -> Status {
+fn invalid_answer(error: &envelope::Error) -> Status {
     Status::internal(format!("the backend's answer is invalid: {error}"))
 }
 
@@ -91,7 +93,9 @@ pub(super) fn kind(error: &backend::Error) -> &'static str {
 
 fn status(error: &backend::Error) -> Status {
     let message = match error {
-        backend::Error::Throttled { retry_after: Some(pause) } => format!("{error}: wait for {} s", pause.as_secs_f64().ceil()),
+        backend::Error::Throttled { retry_after: Some(pause) } => {
+            format!("{error}: wait for {} s", pause.as_secs_f64().ceil())
+        }
         error => error.to_string(),
     };
     match error {

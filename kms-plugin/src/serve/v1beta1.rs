@@ -40,7 +40,8 @@ impl V1Beta1 {
 
     async fn answer_decrypt(&self, version: &str, cipher: &[u8]) -> Result<DecryptResponse, Status> {
         check_version(version)?;
-        let wrapped = from_cipher(cipher).ok_or_else(|| Status::invalid_argument("the cipher is not of this plugin"))?;
+        let wrapped =
+            from_cipher(cipher).ok_or_else(|| Status::invalid_argument("the cipher is not of this plugin"))?;
         let key = self.service.decrypt(&wrapped).await?;
         Ok(DecryptResponse { plain: key.expose().to_vec() })
     }

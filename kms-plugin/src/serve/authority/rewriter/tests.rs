@@ -201,8 +201,8 @@ proptest! {
             }
             pieces.push(take(*size, &mut rest));
         }
-        prop_assert_eq!(read(pieces), whole.clone());
-        prop_assert_eq!(read(input.chunks(1)), whole);
+        prop_assert_eq!(&read(pieces), &whole);
+        prop_assert_eq!(&read(input.chunks(1)), &whole);
     }
 
     #[test]

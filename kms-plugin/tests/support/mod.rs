@@ -1,0 +1,11 @@
+//! What the plugin's tests share: a backend in memory, and servers in this process.
+//!
+//! A test binary takes it in by `#[path = "../support/mod.rs"] mod support;`.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+
+mod memory;
+mod running;
+
+pub(crate) use memory::Memory;
+pub(crate) use running::{Running, endpoint, options};
