@@ -26,7 +26,9 @@ fn keyring_hint(error: &Error) -> Option<&'static str> {
         Error::SealMismatch { actual: Method::None, .. } => {
             "if you did not unseal it, somebody else put it there; if you did, leave the flag out"
         }
-        Error::CurrentKey { .. } => "let another key encrypt first, by `rotate`, and store everything again by `atrest rekey`",
+        Error::CurrentKey { .. } => {
+            "let another key encrypt first, by `rotate`, and store everything again by `atrest rekey`"
+        }
         Error::UnknownKey { .. } => "the keys are shown by `list`",
         Error::NothingStaged => "make a key by `rotate --stage`, or name one: `rotate --activate KEY_ID`",
         Error::SeveralStaged { .. } => "`rotate --activate KEY_ID`; the keys are shown by `list`",

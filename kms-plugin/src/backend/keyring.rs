@@ -167,7 +167,8 @@ impl Inner {
                 Ok(())
             }
             Err(error) => {
-                let text = format!("{}: {}; the keys that were read before stay in force", self.path.display(), chain(&error));
+                let text =
+                    format!("{}: {}; the keys that were read before stay in force", self.path.display(), chain(&error));
                 let mut watch = self.watch();
                 let is_known = watch.seen == before && watch.failure.as_ref().is_some_and(|known| known.text == text);
                 watch.seen = before;

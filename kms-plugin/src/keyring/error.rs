@@ -67,7 +67,7 @@ pub enum Error {
     #[error("its key derivation asks for more, or less, than is allowed")]
     KdfBounds,
     /// What the operator says and what the file says are not the same. Somebody may have put another file there.
-    #[error("it is sealed by {actual}, and {given} is given")]
+    #[error("{}", mismatch(*actual, *given))]
     SealMismatch {
         /// What the file says.
         actual: Method,
@@ -171,5 +171,13 @@ pub struct FileError {
 impl Error {
     pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, source }
+    }
+}
+
+fn mismatch(actual: Method, given: Method) -> String {
+    match (actual, given) {
+        (Method::None, _) => format!("it is not sealed, although {given} is given"),
+        (_, Method::None) => format!("it is sealed by {actual}, which is not given"),
+        _ => format!("it is sealed by {actual}, and {given} is given"),
     }
 }

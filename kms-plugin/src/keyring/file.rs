@@ -61,16 +61,19 @@ impl Snapshot {
 
     /// Whether only we and root can read it and could have written it.
     pub(super) fn check_private(&self) -> Result<(), Error> {
-        let uid = self.metadata.uid();
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-            return Err(Error::Owner { uid });
-        }
         let mode = self.metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(Error::Mode { mode });
-        }
-        Ok(())
+        check_private(self.metadata.uid(), mode, rustix::process::geteuid().as_raw())
     }
+}
+
+fn check_private(uid: u32, mode: u32, own: u32) -> Result<(), Error> {
+    if uid != 0 && uid != own {
+        return Err(Error::Owner { uid });
+    }
+    if mode & 0o077 != 0 {
+        return Err(Error::Mode { mode });
+    }
+    Ok(())
 }
 
 /// Reads a file, also through a symbolic link, as the volumes of Kubernetes have them.
@@ -151,17 +154,27 @@ impl Locked {
         read_opened(&self.file)
     }
 
-    /// Puts another text in its place, with the same owner, group and mode. A reader finds the one or the other.
-    pub(super) fn replace(self, text: &[u8]) -> Result<(), Error> {
+    /// Puts another text in its place, with the same owner, group and mode; keys in the clear are for the owner alone. A reader
+    /// finds the one or the other.
+    pub(super) fn replace(self, text: &[u8], is_sealed: bool) -> Result<(), Error> {
         let metadata = self.file.metadata().map_err(Error::io("read"))?;
-        let new = write_beside(&self.path, text, Some(&metadata))?;
+        let mode = metadata.permissions().mode() & if is_sealed { 0o777 } else { 0o700 };
+        let like = Like { owner: metadata.uid(), group: metadata.gid(), mode };
+        let new = write_beside(&self.path, text, Some(&like))?;
         new.persist(&self.path).map_err(|error| Error::Io { action: "replace", source: error.error })?;
         sync_dir(&self.path)
     }
 }
 
+/// What a new file has of the one before.
+struct Like {
+    owner: u32,
+    group: u32,
+    mode: u32,
+}
+
 /// Writes a file in the same folder, and does not return before it is on the disk.
-fn write_beside(path: &Path, text: &[u8], like: Option<&Metadata>) -> Result<tempfile::NamedTempFile, Error> {
+fn write_beside(path: &Path, text: &[u8], like: Option<&Like>) -> Result<tempfile::NamedTempFile, Error> {
     let (prefix, suffix) = beside(path)?;
     // It is made with O_EXCL and mode 0600.
     let new = tempfile::Builder::new().prefix(&prefix).suffix(suffix).rand_bytes(12).tempfile_in(folder(path));
@@ -170,14 +183,14 @@ fn write_beside(path: &Path, text: &[u8], like: Option<&Metadata>) -> Result<tem
     Ok(new)
 }
 
-fn fill(file: &mut File, text: &[u8], like: Option<&Metadata>) -> io::Result<()> {
+fn fill(file: &mut File, text: &[u8], like: Option<&Like>) -> io::Result<()> {
     file.write_all(text)?;
     if let Some(like) = like {
         let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-            std::os::unix::fs::fchown(&*file, Some(like.uid()), Some(like.gid()))?;
+        if (own.uid(), own.gid()) != (like.owner, like.group) {
+            std::os::unix::fs::fchown(&*file, Some(like.owner), Some(like.group))?;
         }
-        file.set_permissions(std::fs::Permissions::from_mode(like.permissions().mode() & 0o777))?;
+        file.set_permissions(std::fs::Permissions::from_mode(like.mode))?;
     }
     file.sync_all()
 }
@@ -209,4 +222,22 @@ fn folder(path: &Path) -> &Path {
 
 fn sync_dir(path: &Path) -> Result<(), Error> {
     File::open(folder(path)).and_then(|dir| dir.sync_all()).map_err(Error::io("save the folder of"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_the_clear_are_for_us_and_root_alone() {
+        for (uid, mode, own) in [(0, 0o600, 0), (0, 0o400, 1000), (1000, 0o600, 1000), (1000, 0o700, 1000)] {
+            check_private(uid, mode, own).unwrap();
+        }
+        for (uid, own) in [(1000, 0), (1001, 1000)] {
+            assert!(matches!(check_private(uid, 0o600, own), Err(Error::Owner { uid: owner }) if owner == uid));
+        }
+        for mode in [0o601, 0o602, 0o604, 0o610, 0o620, 0o640, 0o777] {
+            assert!(matches!(check_private(0, mode, 0), Err(Error::Mode { mode: found }) if found == mode));
+        }
+    }
 }

@@ -67,7 +67,8 @@ impl fmt::Debug for Kek {
 impl Serialize for Kek {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = Zeroizing::new([0; ENCODED_LEN]);
-        let len = STANDARD.encode_slice(self.bytes.as_slice(), text.as_mut_slice()).map_err(serde::ser::Error::custom)?;
+        let len =
+            STANDARD.encode_slice(self.bytes.as_slice(), text.as_mut_slice()).map_err(serde::ser::Error::custom)?;
         let text = text.get(..len).and_then(|text| std::str::from_utf8(text).ok());
         serializer.serialize_str(text.ok_or_else(|| serde::ser::Error::custom("base64 is text"))?)
     }
@@ -94,9 +95,13 @@ impl<'de> Visitor<'de> for Encoded {
         let mut bytes = Zeroizing::new([0; KEY_LEN]);
         match STANDARD.decode_slice(text, bytes.as_mut_slice()) {
             Ok(KEY_LEN) => Ok(Kek::new(bytes)),
-            // Without the text.
             _ => Err(E::custom("not a key of 32 bytes in base64")),
         }
+    }
+
+    /// One with escapes. The library's own message would quote it.
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Kek, E> {
+        Err(E::custom("a key with escapes"))
     }
 }
 

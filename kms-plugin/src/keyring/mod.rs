@@ -141,7 +141,8 @@ impl Keyring {
         let locked = file::lock(path)?;
         let mut keyring = Self::of_snapshot(&locked.read()?, opener, None)?;
         let outcome = change(&mut keyring.ring)?;
-        locked.replace(&document::write(&keyring.ring, &keyring.seal, keyring.key.as_deref())?)?;
+        let text = document::write(&keyring.ring, &keyring.seal, keyring.key.as_deref())?;
+        locked.replace(&text, keyring.key.is_some())?;
         Ok((keyring, outcome))
     }
 
@@ -154,7 +155,7 @@ impl Keyring {
         let locked = file::lock(path)?;
         let keyring = Self::of_snapshot(&locked.read()?, opener, None)?;
         let (seal, key) = new.seal()?;
-        locked.replace(&document::write(&keyring.ring, &seal, key.as_ref())?)?;
+        locked.replace(&document::write(&keyring.ring, &seal, key.as_ref())?, key.is_some())?;
         Ok(Self { seal, key: key.map(Arc::new), ..keyring })
     }
 

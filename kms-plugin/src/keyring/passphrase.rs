@@ -34,7 +34,8 @@ impl Source {
             Self::File(path) => Ok(path.clone()),
             Self::Credential(name) => {
                 let mut components = Path::new(name).components();
-                if !matches!((components.next(), components.next()), (Some(Component::Normal(part)), None) if part == name.as_str()) {
+                if !matches!((components.next(), components.next()), (Some(Component::Normal(part)), None) if part == name.as_str())
+                {
                     return Err(Error::CredentialName);
                 }
                 let dir = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|dir| !dir.is_empty());
@@ -125,7 +126,8 @@ impl Derivation {
 
     pub(super) fn derive(&self, passphrase: &Passphrase) -> Result<Key, Error> {
         self.check()?;
-        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(KEY_LEN)).map_err(|_| Error::KdfBounds)?;
+        let params =
+            Params::new(self.memory_kib, self.passes, self.lanes, Some(KEY_LEN)).map_err(|_| Error::KdfBounds)?;
         let no_memory = |_| Error::Io { action: "derive the key for", source: std::io::ErrorKind::OutOfMemory.into() };
         let mut blocks = Vec::new();
         blocks.try_reserve_exact(params.block_count()).map_err(no_memory)?;

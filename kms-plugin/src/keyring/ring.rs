@@ -319,13 +319,17 @@ mod tests {
     fn a_retired_key_is_remembered_and_the_current_one_is_not_retired() {
         let mut ring = Ring::generate(DAY_1).unwrap();
         let first = ring.keys().next().unwrap().id;
-        assert!(matches!(ring.retire(first.as_str(), DAY_2), Err(Error::CurrentKey { key_id }) if key_id == first.as_str()));
+        assert!(
+            matches!(ring.retire(first.as_str(), DAY_2), Err(Error::CurrentKey { key_id }) if key_id == first.as_str())
+        );
         ring.rotate(DAY_2).unwrap();
         let retired = ring.retire(first.as_str(), DAY_2).unwrap();
         assert_eq!(retired.when(), "2026-02-01T10:00:00Z");
         assert_eq!(ring.retired(), std::slice::from_ref(&retired));
         assert!(ring.get(first.as_str()).is_none());
-        assert!(matches!(ring.retire(first.as_str(), DAY_2), Err(Error::Retired { when, .. }) if when == "2026-02-01T10:00:00Z"));
+        assert!(
+            matches!(ring.retire(first.as_str(), DAY_2), Err(Error::Retired { when, .. }) if when == "2026-02-01T10:00:00Z")
+        );
         assert!(matches!(ring.activate(Some("other")), Err(Error::UnknownKey { key_id }) if key_id == "other"));
     }
 
