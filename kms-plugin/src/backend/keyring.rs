@@ -28,8 +28,8 @@ struct Inner {
     opener: Opener,
     keyring: RwLock<Arc<Keyring>>,
     watch: Mutex<Watch>,
-    /// Held while the file is read again.
-    reading: Mutex<()>,
+    /// Held while the file is read again; others wait for that without a thread.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl KeyringBackend {
             opener,
             keyring: RwLock::new(Arc::new(keyring)),
             watch: Mutex::new(watch),
-            reading: Mutex::new(()),
+            reading: Arc::default(),
         })))
     }
 
@@ -76,8 +76,17 @@ impl KeyringBackend {
 
     /// A passphrase takes a fifth of a second, so it is not done where requests are.
     async fn read_again(&self, although_seen: bool) -> Result<(), Error> {
+        let reading = Arc::clone(&self.0.reading).lock_owned().await;
+        // While this waited, another may have done it.
+        if !although_seen && !self.0.is_unseen() {
+            return Ok(());
+        }
         let inner = Arc::clone(&self.0);
-        let read = tokio::task::spawn_blocking(move || inner.read_again(although_seen));
+        let read = tokio::task::spawn_blocking(move || {
+            // Even when nobody waits for the outcome any more.
+            let _reading = reading;
+            inner.read_again()
+        });
         read.await.map_err(|error| Error::Unavailable(format!("reading the keyring was given up: {error}")))?
     }
 }
@@ -86,6 +95,10 @@ impl KeyringBackend {
 impl Backend for KeyringBackend {
     fn name(&self) -> &'static str {
         "keyring"
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 
     async fn current_key_id(&self) -> Result<String, Error> {
@@ -153,12 +166,7 @@ impl Inner {
         watch.seen != signature || watch.failure.as_ref().is_some_and(|failure| failure.at.elapsed() >= RETRY)
     }
 
-    fn read_again(&self, although_seen: bool) -> Result<(), Error> {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        // While this waited, another may have done it.
-        if !although_seen && !self.is_unseen() {
-            return Ok(());
-        }
+    fn read_again(&self) -> Result<(), Error> {
         let before = Signature::at(&self.path).ok();
         let old = self.keyring();
         match old.reopen(&self.path, &self.opener) {

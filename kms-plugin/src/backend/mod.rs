@@ -14,6 +14,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What it is called in logs and metrics: `keyring`, `pkcs11`, `aws`, `vault`.
     fn name(&self) -> &'static str;
 
+    /// Whether [`current_key_id`](Self::current_key_id) answers at once and costs nothing: it is then asked at every Status.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// The ID of the key that encrypts now. It never names another key later, and holds no secret.
     ///
     /// # Errors

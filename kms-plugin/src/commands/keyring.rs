@@ -88,7 +88,7 @@ enum Form {
 
 pub(crate) fn keygen(args: &KeygenArgs) -> Result<(), Failure> {
     let path = &args.keyring.path;
-    let Some(opener) = args.keyring.seal.given() else {
+    let Some(opener) = args.keyring.seal.given().map_err(at(path))? else {
         return Err(Failure::Usage("say how to seal it: --passphrase-file, --credential, --tpm or --plain".to_owned()));
     };
     let keyring = Keyring::create(path, &opener, now()).map_err(at(path))?;
@@ -96,7 +96,7 @@ pub(crate) fn keygen(args: &KeygenArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn rotate(args: &RotateArgs) -> Result<(), Failure> {
-    let (path, opener) = args.keyring.resolve();
+    let (path, opener) = args.keyring.resolve()?;
     let (keyring, key) = Keyring::update(path, &opener, |ring| match (&args.activate, args.stage) {
         (Some(key_id), _) => ring.activate(key_id.as_deref()),
         (None, true) => ring.stage(now()),
@@ -107,14 +107,14 @@ pub(crate) fn rotate(args: &RotateArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
-    let (path, opener) = args.keyring.resolve();
+    let (path, opener) = args.keyring.resolve()?;
     let keyring = Keyring::open(path, &opener).map_err(at(path))?;
     let ring = keyring.ring();
     show(path, &keyring, ring.keys().collect(), ring.retired().to_vec(), args.output.output)
 }
 
 pub(crate) fn retire(args: &RetireArgs) -> Result<(), Failure> {
-    let (path, opener) = args.keyring.resolve();
+    let (path, opener) = args.keyring.resolve()?;
     if !args.yes {
         let keyring = Keyring::open(path, &opener).map_err(at(path))?;
         let key = keyring.ring().retirable(&args.key_id).map_err(at(path))?;
@@ -126,8 +126,9 @@ pub(crate) fn retire(args: &RetireArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn reseal(args: &ResealArgs) -> Result<(), Failure> {
-    let (path, opener) = args.keyring.resolve();
-    let Some(new) = args.new.given(&args.keyring.seal) else {
+    let path = &args.keyring.path;
+    let (opener, new) = args.keyring.seal.with(&args.new).map_err(at(path))?;
+    let Some(new) = new else {
         let message = "say how to seal it: --new-passphrase-file, --new-credential, --new-tpm or --new-plain";
         return Err(Failure::Usage(message.to_owned()));
     };
@@ -137,8 +138,8 @@ pub(crate) fn reseal(args: &ResealArgs) -> Result<(), Failure> {
 }
 
 impl FileArgs {
-    fn resolve(&self) -> (&Path, Opener) {
-        (&self.path, self.seal.opener())
+    fn resolve(&self) -> Result<(&Path, Opener), Failure> {
+        Ok((&self.path, self.seal.opener().map_err(at(&self.path))?))
     }
 }
 
@@ -206,19 +207,21 @@ fn show(path: &Path, keyring: &Keyring, keys: Vec<KeyInfo>, retired: Vec<Retired
 }
 
 fn table(out: &mut impl std::io::Write, report: &Report) -> std::io::Result<()> {
-    let ids = report.keys.iter().map(|key| &key.key_id).chain(report.retired.iter().map(|key| &key.key_id));
-    let width = ids.map(String::len).max().unwrap_or_default().max("KEY ID".len());
-    // A hash as Kubernetes' metrics and logs have it: 71 characters.
-    let mut row = |id: &str, state: &str, created: &str, retired: &str, hash: &str| {
-        let line = format!("{id:width$}  {state:12}  {created:20}  {retired:20}  {hash}");
-        writeln!(out, "{}", line.trim_end())
-    };
-    row("KEY ID", "STATE", "CREATED", "RETIRED", "HASH")?;
-    for key in &report.keys {
-        row(&key.key_id, key.state, &key.created, "", &key.key_id_hash)?;
+    // Last a hash as Kubernetes' metrics and logs have it: 71 characters.
+    let mut rows = vec![["KEY ID", "STATE", "CREATED", "RETIRED", "HASH"]];
+    rows.extend(report.keys.iter().map(|key| [&*key.key_id, key.state, &*key.created, "", &*key.key_id_hash]));
+    rows.extend(
+        report.retired.iter().map(|key| [&*key.key_id, "retired", &*key.created, &*key.retired, &*key.key_id_hash]),
+    );
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.len().max(*width);
+        }
     }
-    for key in &report.retired {
-        row(&key.key_id, "retired", &key.created, &key.retired, &key.key_id_hash)?;
+    for row in &rows {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::Error;
 use super::passphrase::Source;
 use super::seal::{Opener, TpmOptions};
 
@@ -57,28 +58,55 @@ pub struct NewSealArgs {
 }
 
 impl SealArgs {
-    /// What the flags say, if they say anything.
-    #[must_use]
-    pub fn given(&self) -> Option<Opener> {
-        opener(self.plain, self.passphrase_file.as_ref(), self.credential.as_ref(), self.tpm, self)
+    /// What the flags say; without one, that the file is not sealed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TpmFlagsAlone`].
+    pub fn opener(&self) -> Result<Opener, Error> {
+        Ok(self.given()?.unwrap_or(Opener::Plain))
     }
 
-    /// What the flags say; without one, that the file is not sealed.
-    #[must_use]
-    pub fn opener(&self) -> Opener {
-        self.given().unwrap_or(Opener::Plain)
+    /// What the flags say, if they say anything.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TpmFlagsAlone`].
+    pub fn given(&self) -> Result<Option<Opener>, Error> {
+        if !self.tpm && self.has_tpm_flags() {
+            return Err(Error::TpmFlagsAlone);
+        }
+        Ok(self.said())
+    }
+
+    /// What these flags, and those for another seal, say.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TpmFlagsAlone`].
+    pub fn with(&self, new: &NewSealArgs) -> Result<(Opener, Option<Opener>), Error> {
+        if !self.tpm && !new.new_tpm && self.has_tpm_flags() {
+            return Err(Error::TpmFlagsAlone);
+        }
+        Ok((self.said().unwrap_or(Opener::Plain), new.said(self)))
+    }
+
+    fn has_tpm_flags(&self) -> bool {
+        self.tpm_tcti.is_some() || !self.tpm_pcrs.is_empty()
+    }
+
+    fn said(&self) -> Option<Opener> {
+        said(self.plain, self.passphrase_file.as_ref(), self.credential.as_ref(), self.tpm, self)
     }
 }
 
 impl NewSealArgs {
-    /// What the flags say, if they say anything. How the TPM is reached is said by the other flags.
-    #[must_use]
-    pub fn given(&self, tpm: &SealArgs) -> Option<Opener> {
-        opener(self.new_plain, self.new_passphrase_file.as_ref(), self.new_credential.as_ref(), self.new_tpm, tpm)
+    fn said(&self, tpm: &SealArgs) -> Option<Opener> {
+        said(self.new_plain, self.new_passphrase_file.as_ref(), self.new_credential.as_ref(), self.new_tpm, tpm)
     }
 }
 
-fn opener(
+fn said(
     plain: bool,
     file: Option<&PathBuf>,
     credential: Option<&String>,

@@ -104,6 +104,9 @@ pub enum Error {
     /// `CREDENTIALS_DIRECTORY` is not set.
     #[error("systemd gave this process no credentials")]
     NoCredentials,
+    /// They would change nothing.
+    #[error("--tpm-tcti and --tpm-pcrs are for keyrings that a TPM seals")]
+    TpmFlagsAlone,
     /// Built without the feature `tpm`.
     #[error("this program was built without support for TPMs")]
     NoTpmSupport,

@@ -20,7 +20,11 @@ pub(crate) const MAX_PLAINTEXT: usize = 1024 - OVERHEAD;
 const ENCODED_LEN: usize = 44;
 
 /// A key-encryption key: XChaCha20-Poly1305, with the key ID as associated data.
-pub(crate) struct Kek {
+///
+/// In a box, since a value that is moved leaves its bytes behind.
+pub(crate) struct Kek(Box<Parts>);
+
+struct Parts {
     bytes: Zeroizing<[u8; KEY_LEN]>,
     /// Ready for use; it wipes its own copy.
     cipher: XChaCha20Poly1305,
@@ -31,29 +35,30 @@ impl Kek {
     pub(crate) fn generate() -> Result<Self, Error> {
         let mut bytes = Zeroizing::new([0; KEY_LEN]);
         getrandom::fill(bytes.as_mut_slice()).map_err(|_| Error::Random)?;
-        Ok(Self::new(bytes))
+        Ok(Self::new(&bytes))
     }
 
-    fn new(bytes: Zeroizing<[u8; KEY_LEN]>) -> Self {
-        let cipher = aead::cipher(&bytes);
-        Self { bytes, cipher }
+    fn new(bytes: &[u8; KEY_LEN]) -> Self {
+        let mut parts = Box::new(Parts { bytes: Zeroizing::new([0; KEY_LEN]), cipher: aead::cipher(bytes) });
+        parts.bytes.copy_from_slice(bytes);
+        Self(parts)
     }
 
     /// Encrypts: the nonce of 24 bytes, the ciphertext, the tag of 16.
     pub(crate) fn wrap(&self, key_id: &KeyId, plaintext: &[u8]) -> Result<Vec<u8>, Error> {
-        aead::seal(&self.cipher, key_id.as_str().as_bytes(), plaintext)
+        aead::seal(&self.0.cipher, key_id.as_str().as_bytes(), plaintext)
     }
 
     /// Decrypts; `None` for whatever this key did not encrypt under this key ID.
     pub(crate) fn unwrap(&self, key_id: &KeyId, ciphertext: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        aead::open(&self.cipher, key_id.as_str().as_bytes(), ciphertext)
+        aead::open(&self.0.cipher, key_id.as_str().as_bytes(), ciphertext)
     }
 }
 
 /// Compares in constant time.
 impl PartialEq for Kek {
     fn eq(&self, other: &Self) -> bool {
-        self.bytes.ct_eq(other.bytes.as_slice()).into()
+        self.0.bytes.ct_eq(other.0.bytes.as_slice()).into()
     }
 }
 
@@ -68,7 +73,7 @@ impl Serialize for Kek {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = Zeroizing::new([0; ENCODED_LEN]);
         let len =
-            STANDARD.encode_slice(self.bytes.as_slice(), text.as_mut_slice()).map_err(serde::ser::Error::custom)?;
+            STANDARD.encode_slice(self.0.bytes.as_slice(), text.as_mut_slice()).map_err(serde::ser::Error::custom)?;
         let text = text.get(..len).and_then(|text| std::str::from_utf8(text).ok());
         serializer.serialize_str(text.ok_or_else(|| serde::ser::Error::custom("base64 is text"))?)
     }
@@ -94,7 +99,7 @@ impl<'de> Visitor<'de> for Encoded {
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Kek, E> {
         let mut bytes = Zeroizing::new([0; KEY_LEN]);
         match STANDARD.decode_slice(text, bytes.as_mut_slice()) {
-            Ok(KEY_LEN) => Ok(Kek::new(bytes)),
+            Ok(KEY_LEN) => Ok(Kek::new(&bytes)),
             _ => Err(E::custom("not a key of 32 bytes in base64")),
         }
     }
@@ -111,13 +116,13 @@ mod tests {
 
     #[test]
     fn debug_of_a_key_prints_nothing_of_it() {
-        let kek = Kek::new(Zeroizing::new([0x41; KEY_LEN]));
+        let kek = Kek::new(&[0x41; KEY_LEN]);
         assert_eq!(format!("{kek:?} {kek:#?}"), "Kek([REDACTED]) Kek([REDACTED])");
     }
 
     #[test]
     fn a_key_is_read_back_as_it_was_written() {
-        let kek = Kek::new(Zeroizing::new([0xff; KEY_LEN]));
+        let kek = Kek::new(&[0xff; KEY_LEN]);
         let text = serde_json::to_string(&kek).unwrap();
         assert_eq!(text, "\"//////////////////////////////////////////8=\"");
         assert_eq!(serde_json::from_str::<Kek>(&text).unwrap(), kek);

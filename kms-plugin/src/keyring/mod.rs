@@ -86,7 +86,8 @@ pub fn open(args: &KeyringArgs) -> Result<KeyringBackend, FileError> {
     if path.as_os_str().is_empty() {
         return Err(FileError { path: "--keyring".into(), source: Error::NoFile });
     }
-    KeyringBackend::open(&path, args.seal.opener()).map_err(|source| FileError { path, source })
+    let opened = args.seal.opener().and_then(|opener| KeyringBackend::open(&path, opener));
+    opened.map_err(|source| FileError { path, source })
 }
 
 /// A keyring as its file was at one time.

@@ -32,11 +32,11 @@ fn list_shows_what_python_wrote() {
     let hash = key_id_hash;
     let expected = format!(
         "\
-KEY ID                        STATE         CREATED               RETIRED               HASH
-kr-20260131-0123456789abcdef  decrypt-only  2026-01-31T10:00:00Z                        {}
+KEY ID                        STATE         CREATED                    RETIRED               HASH
+kr-20260131-0123456789abcdef  decrypt-only  2026-01-31T10:00:00Z                             {}
 kr-20260228-fedcba9876543210  current       2026-02-28T11:30:00+01:00                        {}
-named.by_hand-3               staged        2026-03-01T00:00:00.25Z                        {}
-kr-20251224-00000000deadbeef  retired       2025-12-24T18:00:00Z  2026-02-01T09:00:00Z  {}
+named.by_hand-3               staged        2026-03-01T00:00:00.25Z                          {}
+kr-20251224-00000000deadbeef  retired       2025-12-24T18:00:00Z       2026-02-01T09:00:00Z  {}
 ",
         hash("kr-20260131-0123456789abcdef"),
         hash("kr-20260228-fedcba9876543210"),
@@ -161,6 +161,15 @@ fn usage() {
     let run = folder.run(&["reseal", "--keyring", "k"]).exits(2);
     let expected = "atrest-kms-plugin: error: say how to seal it: --new-passphrase-file, --new-credential, --new-tpm or --new-plain\n";
     assert_eq!(run.stderr, expected);
+    for args in [
+        &["list", "--tpm-pcrs", "7"][..],
+        &["keygen", "--plain", "--tpm-tcti", "x"],
+        &["reseal", "--new-plain", "--tpm-pcrs=7"],
+    ] {
+        let run = folder.run(&[args, &["--keyring", "k"]].concat()).exits(2);
+        let expected = "atrest-kms-plugin: error: k: --tpm-tcti and --tpm-pcrs are for keyrings that a TPM seals\n";
+        assert_eq!(run.stderr, expected);
+    }
     folder.run(&["keygen", "--keyring", "k", "--plain", "--tpm"]).exits(2);
     folder.run(&["keygen", "--keyring", "k", "--passphrase-file", "a", "--credential", "b"]).exits(2);
     folder.run(&["keygen", "--plain"]).exits(2);

@@ -17,6 +17,7 @@ struct Tpm {
 }
 
 impl Tpm {
+    /// With a log of what is said to it and what it answers, beside its state.
     fn start(state: &Path) -> Self {
         std::fs::create_dir_all(state).unwrap();
         // The TCTI takes the next port for control, so both have to be free.
@@ -31,6 +32,7 @@ impl Tpm {
                 .arg(format!("dir={}", state.display()))
                 .args(["--server", &format!("type=tcp,port={port},bindaddr=127.0.0.1")])
                 .args(["--ctrl", &format!("type=tcp,port={control},bindaddr=127.0.0.1")])
+                .args(["--log", &format!("level=20,file={}.log", state.display())])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -65,7 +67,7 @@ impl Drop for Tpm {
 }
 
 fn run(folder: &Folder, state: &str, args: &[&str]) -> Run {
-    // One connection to a TPM is its whole life.
+    // A boot for each run.
     let tpm = Tpm::start(&folder.path(state));
     folder.run(&[args, &["--keyring", "k", "--tpm-tcti", &tpm.tcti()]].concat())
 }
@@ -87,8 +89,77 @@ fn only_the_tpm_that_sealed_it_opens_it() {
     let other = run(&folder, "two", &["list", "--tpm"]).exits(3);
     let expected = "atrest-kms-plugin: error: k: the TPM does not do it: another TPM sealed the keyring, or this one was cleared since";
     assert_eq!(error(&other), expected);
-    let none = run(&folder, "one", &["list"]).exits(2);
+    let none = folder.run(&["list", "--keyring", "k"]).exits(2);
     assert_eq!(error(&none), "atrest-kms-plugin: error: k: it is sealed by a TPM, which is not given");
+}
+
+fn tool(folder: &Folder, tpm: &Tpm, args: &[&str]) {
+    let (program, args) = args.split_first().unwrap();
+    let mut command = Command::new(program);
+    let output = command.args(["-T", &tpm.tcti()]).args(args).current_dir(folder.path("")).output().expect(GET_IT);
+    assert_eq!(output.status.code(), Some(0), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The log of a TPM, as the bytes that passed in and out.
+fn passed(folder: &Folder, state: &str) -> Vec<u8> {
+    let log = std::fs::read_to_string(folder.path(&format!("{state}.log"))).unwrap();
+    let is_bytes = |word: &&str| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    log.lines()
+        .filter(|line| line.starts_with(' '))
+        .flat_map(|line| line.split_whitespace().filter(is_bytes).map(|word| u8::from_str_radix(word, 16).unwrap()))
+        .collect()
+}
+
+/// By the tools of the TPM project and the words of the format's description, without this program. And what they read in the
+/// clear on the way to the TPM is not there when this program does it.
+#[test]
+fn other_tools_unseal_it_and_the_bus_does_not_show_the_key() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+    use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+
+    let folder = Folder::new();
+    run(&folder, "one", &["keygen", "--tpm"]).exits(0);
+    run(&folder, "one", &["list", "--tpm"]).exits(0);
+    let before = passed(&folder, "one");
+    assert!(before.len() > 1000, "{} bytes", before.len());
+
+    let text = std::fs::read_to_string(folder.path("k")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let seal = &json["seal"]["tpm2"];
+    for part in ["public", "private"] {
+        let bytes = STANDARD.decode(seal[part].as_str().unwrap()).unwrap();
+        let len = u16::try_from(bytes.len()).unwrap().to_be_bytes();
+        folder.write(part, [&len[..], &bytes].concat());
+    }
+    let tpm = Tpm::start(&folder.path("one"));
+    let attributes = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|restricted|decrypt";
+    let primary =
+        ["tpm2_createprimary", "-C", "o", "-g", "sha256", "-G", "ecc256:aes128cfb", "-a", attributes, "-c", "primary"];
+    tool(&folder, &tpm, &primary);
+    tool(&folder, &tpm, &["tpm2_flushcontext", "-t"]);
+    tool(&folder, &tpm, &["tpm2_load", "-C", "primary", "-u", "public", "-r", "private", "-c", "object"]);
+    tool(&folder, &tpm, &["tpm2_flushcontext", "-t"]);
+    tool(&folder, &tpm, &["tpm2_unseal", "-c", "object", "-o", "key"]);
+    let key = std::fs::read(folder.path("key")).unwrap();
+    assert_eq!(key.len(), 32);
+    drop(tpm);
+    let shows = |bytes: &[u8]| bytes.windows(32).any(|window| window == key);
+    assert!(shows(&passed(&folder, "one")), "the tools asked in the clear");
+    assert!(!shows(&before));
+
+    let header = format!(
+        "{{\"format\":\"atrest-keyring\",\"version\":1,\"seal\":{{\"tpm2\":{{\"public\":{},\"private\":{},\"pcrs\":[]}}}}}}",
+        seal["public"], seal["private"]
+    );
+    let sealed = STANDARD.decode(json["sealed"].as_str().unwrap()).unwrap();
+    let (nonce, rest) = sealed.split_first_chunk::<24>().unwrap();
+    let cipher = XChaCha20Poly1305::new_from_slice(&key).unwrap();
+    let payload = Payload { msg: rest, aad: header.as_bytes() };
+    let opened = cipher.decrypt(&XNonce::from(*nonce), payload).expect("it opens");
+    let content: serde_json::Value = serde_json::from_slice(&opened).unwrap();
+    assert_eq!(content["keys"][0]["state"], "current");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod apt;
 mod etcd_3_4;
 mod etcd_3_5;
 mod protoc;
+mod tpm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ pub(crate) fn run() -> Result<Tools, Error> {
     say("etcd 3.5", &etcd_3_5);
     let etcd_3_4 = etcd_3_4::find_or_download(&dir)?;
     say("etcd 3.4", &etcd_3_4);
+    // The tests find it on PATH.
+    say("swtpm", &tpm::find_or_install()?);
     Ok(Tools { protoc, etcd_3_5, etcd_3_4 })
 }
 
