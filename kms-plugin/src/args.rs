@@ -1,5 +1,6 @@
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
+use crate::commands::keyring::{KeygenArgs, ListArgs, ResealArgs, RetireArgs, RotateArgs};
 use crate::commands::serve::ServeArgs;
 
 const EXIT_CODES: &str = "\
@@ -35,4 +36,14 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Serve kube-apiserver on a unix socket
     Serve(Box<ServeArgs>),
+    /// Make a keyring with one new key
+    Keygen(KeygenArgs),
+    /// Make a new key that encrypts from now on; with several plugins first --stage, then --activate
+    Rotate(RotateArgs),
+    /// Show the keys of a keyring, without the keys themselves
+    List(ListArgs),
+    /// Remove a key that nothing is encrypted by any more
+    Retire(RetireArgs),
+    /// Seal a keyring in another way, with the same keys
+    Reseal(ResealArgs),
 }

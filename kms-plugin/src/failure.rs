@@ -1,8 +1,11 @@
 use std::fmt;
 use std::io;
 
+use atrest_kms_plugin::keyring::{self, FileError};
 use atrest_kms_plugin::serve::{self, SocketError};
 
+/// The command says no.
+pub(crate) const REFUSED: u8 = 1;
 /// Wrong usage, or a wrong configuration.
 pub(crate) const USAGE: u8 = 2;
 /// Something cannot be reached or read.
@@ -20,19 +23,59 @@ pub(crate) enum Failure {
     /// The server does not start, or has ended.
     Serve(serve::Error),
     /// The operating system does not let a server be one.
-    System { what: &'static str, source: io::Error },
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
+    Keyring(FileError),
+    /// Something that cannot be undone wants `--yes`.
+    NotConfirmed {
+        key_id: String,
+    },
 }
 
 impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
-        use serve::Error;
         match self {
             Self::BrokenPipe => 0,
+            Self::NotConfirmed { .. } => REFUSED,
             Self::Usage(_) => USAGE,
-            Self::Serve(Error::Socket(SocketError::System { .. })) => UNREACHABLE,
-            Self::Serve(Error::Socket(_) | Error::Health { .. }) => USAGE,
-            Self::Output(_) | Self::Serve(_) | Self::System { .. } => UNREACHABLE,
+            Self::Output(_) | Self::System { .. } => UNREACHABLE,
+            Self::Serve(error) => of_server(error),
+            Self::Keyring(FileError { source, .. }) => of_keyring(source),
         }
+    }
+}
+
+fn of_server(error: &serve::Error) -> u8 {
+    match error {
+        serve::Error::Socket(SocketError::System { .. }) => UNREACHABLE,
+        serve::Error::Socket(_) | serve::Error::Health { .. } => USAGE,
+        _ => UNREACHABLE,
+    }
+}
+
+fn of_keyring(error: &keyring::Error) -> u8 {
+    use keyring::Error;
+    match error {
+        Error::Exists
+        | Error::Busy
+        | Error::UnknownKey { .. }
+        | Error::Retired { .. }
+        | Error::CurrentKey { .. }
+        | Error::NothingStaged
+        | Error::SeveralStaged { .. }
+        | Error::Full => REFUSED,
+        Error::Io { .. }
+        | Error::Malformed { .. }
+        | Error::Invalid(_)
+        | Error::Locked
+        | Error::PassphraseFile { .. }
+        | Error::Random
+        | Error::Clock => UNREACHABLE,
+        #[cfg(feature = "tpm")]
+        Error::Tpm(_) => UNREACHABLE,
+        _ => USAGE,
     }
 }
 
@@ -67,6 +110,8 @@ impl fmt::Display for Failure {
             Self::Output(error) => write!(f, "standard output: {error}"),
             Self::Serve(error) => chain(f, error),
             Self::System { what, source } => write!(f, "{what}: {source}"),
+            Self::Keyring(error) => chain(f, error),
+            Self::NotConfirmed { key_id } => write!(f, "{key_id} was not retired: what it encrypted would be lost"),
         }
     }
 }

@@ -1,22 +1,54 @@
-//! What to do about a failure.
-
 use std::io;
 
-use atrest_kms_plugin::serve::{Error, SocketError};
+use atrest_kms_plugin::keyring::{Error, FileError, Method};
+use atrest_kms_plugin::serve::{self, SocketError};
 
 use crate::failure::Failure;
 
+/// What to do about a failure, naming the flag to change. This is the one place for it.
 pub(crate) fn hint(failure: &Failure) -> Option<String> {
     match failure {
-        Failure::Serve(Error::Health { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+        Failure::NotConfirmed { key_id } => Some(format!(
+            "whether nothing needs it any more is said by `atrest verify --encryption-provider-config FILE --removable {key_id}`; \
+             then add --yes"
+        )),
+        Failure::Keyring(FileError { path, source }) => match source {
+            Error::Mode { .. } => Some(format!("chmod 600 {}", path.display())),
+            other => keyring_hint(other).map(str::to_owned),
+        },
+        Failure::Serve(serve::Error::Health { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
             Some("choose another address by --health, or turn the health endpoints off: --health none".to_owned())
         }
-        Failure::Serve(Error::Socket(error)) => of_socket(error),
+        Failure::Serve(serve::Error::Socket(error)) => socket_hint(error),
         _ => None,
     }
 }
 
-fn of_socket(error: &SocketError) -> Option<String> {
+fn keyring_hint(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::Exists => "a new key for it is made by `rotate`",
+        Error::Owner { .. } => "let it belong to the user that the plugin runs as, or seal it",
+        Error::SealMismatch { actual: Method::Passphrase, .. } => "give --passphrase-file or --credential",
+        Error::SealMismatch { actual: Method::Tpm, .. } => "give --tpm",
+        Error::SealMismatch { actual: Method::None, .. } => {
+            "if you did not unseal it, somebody else put it there; if you did, leave the flag out"
+        }
+        Error::CurrentKey { .. } => {
+            "let another key encrypt first, by `rotate`, and store everything again by `atrest rekey`"
+        }
+        Error::UnknownKey { .. } => "the keys are shown by `list`",
+        Error::NothingStaged => "make a key by `rotate --stage`, or name one: `rotate --activate KEY_ID`",
+        Error::SeveralStaged { .. } => "`rotate --activate KEY_ID`; the keys are shown by `list`",
+        Error::NoCredentials => {
+            "it works in a unit with LoadCredential= or LoadCredentialEncrypted=, which sets CREDENTIALS_DIRECTORY"
+        }
+        Error::NoTpmSupport => "build it with `--features tpm`, which needs libtss2-dev",
+        Error::NoFile => "name one with --keyring",
+        _ => return None,
+    })
+}
+
+fn socket_hint(error: &SocketError) -> Option<String> {
     match error {
         SocketError::NoAddress { .. } => Some("write three slashes: unix:///run/atrest-kms/kms.sock".to_owned()),
         SocketError::NotASocket { path, .. } => {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+pub mod keyring;
+
 /// A KMS that keeps key-encryption keys: several, of which the current one encrypts and all decrypt.
 #[tonic::async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -45,6 +47,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// When it cannot; what was known before stays in force.
     async fn reload(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// What is wrong although requests are served, for the text of health endpoints. It holds no raw key ID.
+    fn warning(&self) -> Option<String> {
+        None
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use atrest::config::{Endpoint, InvalidDuration, parse_timeout};
 use atrest_kms_plugin::backend::Backend;
+use atrest_kms_plugin::backend::keyring::KeyringBackend;
+use atrest_kms_plugin::keyring::{FileError, KeyringArgs};
 use atrest_kms_plugin::serve::{Access, Condition, Handle, HealthAddress, Options, Server, StatusVersion};
 use clap::ValueEnum;
 use sd_notify::NotifyState;
@@ -20,6 +22,9 @@ const GROUPS: &str = "/etc/group";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
+    /// Where the keys are
+    #[arg(long, value_enum, value_name = "BACKEND")]
+    backend: BackendKind,
     /// Socket that kube-apiserver connects to, as in its EncryptionConfiguration; unix:///@NAME is an abstract one
     #[arg(long, value_parser = Endpoint::parse, value_name = "URL", default_value = "unix:///run/atrest-kms/kms.sock")]
     listen: Endpoint,
@@ -44,9 +49,9 @@ pub(crate) struct ServeArgs {
     /// Time for open calls to end on SIGTERM
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "10s")]
     drain_timeout: Duration,
-    /// Where the keys are
-    #[arg(long, value_enum, value_name = "BACKEND")]
-    backend: BackendKind,
+    // The groups with a heading come last: a heading holds for all that follows.
+    #[command(flatten, next_help_heading = "Keyring")]
+    keyring: KeyringArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +63,10 @@ enum Version {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum BackendKind {}
+enum BackendKind {
+    /// A file of this machine
+    Keyring,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Health(Option<HealthAddress>);
@@ -122,7 +130,19 @@ fn options(args: &ServeArgs) -> Result<Options, Failure> {
 
 /// The keys.
 fn open_backend(args: &ServeArgs) -> Result<Arc<dyn Backend>, Failure> {
-    match args.backend {}
+    match args.backend {
+        BackendKind::Keyring => {
+            let seal = &args.keyring.seal;
+            let path = args.keyring.keyring.clone();
+            let path =
+                path.ok_or_else(|| Failure::Usage("--backend keyring: name the file by --keyring".to_owned()))?;
+            let opened = seal.opener().and_then(|opener| KeyringBackend::open(&path, opener));
+            match opened {
+                Ok(backend) => Ok(Arc::new(backend)),
+                Err(source) => Err(Failure::Keyring(FileError { path, source })),
+            }
+        }
+    }
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -215,10 +235,9 @@ fn status_text(condition: &Condition) -> String {
         // One line: the next would be another assignment of the protocol.
         return format!("Not healthy: {}", problems.join("; ").replace('\n', " "));
     }
-    match condition.key_id_hash() {
-        Some(hash) => format!("Healthy, encrypting by {hash}"),
-        None => "Healthy".to_owned(),
-    }
+    let key = condition.key_id_hash().map(|hash| format!(", encrypting by {hash}")).unwrap_or_default();
+    let warning = condition.warning().map(|warning| format!("; {}", warning.replace('\n', " "))).unwrap_or_default();
+    format!("Healthy{key}{warning}")
 }
 
 /// Tells the service manager, if there is one.

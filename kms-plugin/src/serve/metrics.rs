@@ -49,6 +49,7 @@ pub(super) struct Metrics {
     backend_errors: Family<BackendFailure, Counter>,
     key_id: Family<KeyId, Gauge>,
     last_probe: Gauge<f64, AtomicU64>,
+    warning: Gauge,
     /// Connections that are open.
     pub(super) connections: Gauge,
     /// Connections that were not accepted: another user's, or too many.
@@ -66,6 +67,7 @@ impl Metrics {
             backend_errors: Family::default(),
             key_id: Family::default(),
             last_probe: Gauge::default(),
+            warning: Gauge::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
         };
@@ -81,6 +83,8 @@ impl Metrics {
         registry.register("key_id_hash_info", "The key that encrypts: a hash of its ID", self.key_id.clone());
         let help = "When the last probe succeeded, in Unix time";
         registry.register_with_unit("last_successful_probe_timestamp", help, Unit::Seconds, self.last_probe.clone());
+        let help = "1 while the backend finds something wrong although it works";
+        registry.register("backend_warning", help, self.warning.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register("refused_connections", "Connections not accepted", self.refused_connections.clone());
         let build = Info::new(Build { version: env!("CARGO_PKG_VERSION"), backend: self.backend });
@@ -100,6 +104,10 @@ impl Metrics {
     pub(super) fn set_key_id_hash(&self, key_id_hash: &str) {
         self.key_id.clear();
         self.key_id.get_or_create(&KeyId { key_id_hash: key_id_hash.to_owned() }).set(1);
+    }
+
+    pub(super) fn set_warning(&self, is_given: bool) {
+        self.warning.set(is_given.into());
     }
 
     pub(super) fn probe_succeeded(&self) {

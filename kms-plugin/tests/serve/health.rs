@@ -48,6 +48,22 @@ async fn ready_means_that_the_backend_works() {
 }
 
 #[tokio::test]
+async fn a_warning_of_the_backend_is_shown_and_changes_nothing_else() {
+    let backend = Arc::new(Memory::local());
+    let server = Running::start(backend.clone()).await;
+    server.until_healthy().await;
+    backend.warn(Some("the file cannot be read"));
+    assert_eq!(server.v2().status(StatusRequest {}).await.unwrap().into_inner().healthz, "ok");
+    let health = server.health.unwrap();
+    assert_eq!(get_at(health, "/readyz").await, (200, "ok\nwarning: the file cannot be read\n".to_owned()));
+    assert!(get_at(health, "/metrics").await.1.contains("\natrest_kms_plugin_backend_warning 1\n"));
+    backend.warn(None);
+    server.v2().status(StatusRequest {}).await.unwrap();
+    assert_eq!(get_at(health, "/readyz").await, (200, "ok\n".to_owned()));
+    assert!(get_at(health, "/metrics").await.1.contains("\natrest_kms_plugin_backend_warning 0\n"));
+}
+
+#[tokio::test]
 async fn ready_means_that_the_first_probe_has_ended() {
     let backend = Arc::new(Memory::remote());
     backend.delay(Duration::from_millis(300));

@@ -27,6 +27,7 @@ pub(crate) struct Memory {
     /// What Encrypt answers instead, where it is to be wrong.
     answer: Mutex<Option<Wrapped>>,
     delay: Mutex<Duration>,
+    warning: Mutex<Option<String>>,
     pub(crate) reloads: AtomicUsize,
     pub(crate) calls: AtomicUsize,
     is_silent: AtomicBool,
@@ -68,6 +69,10 @@ impl Memory {
 
     pub(crate) fn answer(&self, wrapped: Option<Wrapped>) {
         *lock(&self.answer) = wrapped;
+    }
+
+    pub(crate) fn warn(&self, warning: Option<&str>) {
+        *lock(&self.warning) = warning.map(str::to_owned);
     }
 
     /// Each call takes so long.
@@ -143,6 +148,10 @@ impl Backend for Memory {
         let payload = Payload { msg: sealed, aad: key_id.as_bytes() };
         let opened = XChaCha20Poly1305::new(&(*key).into()).decrypt(&XNonce::from(nonce), payload);
         opened.map(|bytes| Key::new(Zeroizing::new(bytes))).map_err(|_| Error::AuthenticationFailed)
+    }
+
+    fn warning(&self) -> Option<String> {
+        lock(&self.warning).clone()
     }
 
     async fn reload(&self) -> Result<(), Error> {

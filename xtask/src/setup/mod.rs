@@ -5,6 +5,7 @@ mod etcd_3_4;
 mod etcd_3_5;
 mod grpcio;
 mod protoc;
+mod tpm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,8 @@ pub(crate) fn run() -> Result<Tools, Error> {
     say("etcd 3.4", &etcd_3_4);
     let grpcio_python = grpcio::find_or_install(&dir)?;
     say("grpcio", &grpcio_python);
+    // The tests find it on PATH.
+    say("swtpm", &tpm::find_or_install()?);
     Ok(Tools { protoc, etcd_3_5, etcd_3_4, grpcio_python })
 }
 

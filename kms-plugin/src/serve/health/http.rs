@@ -42,10 +42,11 @@ where
 async fn ready(State(health): State<Arc<Health>>) -> Response {
     let condition = health.known.borrow().clone();
     let problems: Vec<_> = condition.problems().collect();
+    let warning = condition.warning().map(|warning| format!("warning: {warning}\n")).unwrap_or_default();
     if problems.is_empty() {
-        return "ok\n".into_response();
+        return format!("ok\n{warning}").into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", problems.join("\n"))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n{warning}", problems.join("\n"))).into_response()
 }
 
 async fn metrics(State(health): State<Arc<Health>>) -> Response {

@@ -5,7 +5,7 @@ mod probe;
 
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
+use atrest::report::key_id_hash;
 use tokio::sync::{Notify, watch};
 
 pub use probe::Timing;
@@ -33,11 +33,14 @@ pub struct Condition {
     probe: Option<String>,
     /// What is wrong with the socket.
     socket: Option<String>,
+    /// What the backend finds wrong although it works.
+    warning: Option<String>,
 }
 
 impl Condition {
     fn at_start() -> Self {
-        Self { key_id: None, key: None, probe: Some("the first probe has not ended".to_owned()), socket: None }
+        let probe = Some("the first probe has not ended".to_owned());
+        Self { key_id: None, key: None, probe, socket: None, warning: None }
     }
 
     /// What is wrong, in words: nothing when all is well.
@@ -45,10 +48,16 @@ impl Condition {
         self.backend_problem().into_iter().chain(self.socket.as_deref())
     }
 
+    /// What is wrong although all works, as the backend says it.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     /// `sha256:` and the hash of the ID of the key that encrypts.
     #[must_use]
     pub fn key_id_hash(&self) -> Option<String> {
-        self.key_id.as_deref().map(hash)
+        self.key_id.as_deref().map(key_id_hash)
     }
 
     fn backend_problem(&self) -> Option<&str> {
@@ -59,7 +68,11 @@ impl Condition {
 impl std::fmt::Debug for Condition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let problems: Vec<_> = self.problems().collect();
-        f.debug_struct("Condition").field("key_id_hash", &self.key_id_hash()).field("problems", &problems).finish()
+        f.debug_struct("Condition")
+            .field("key_id_hash", &self.key_id_hash())
+            .field("problems", &problems)
+            .field("warning", &self.warning)
+            .finish()
     }
 }
 
@@ -87,6 +100,7 @@ impl Health {
             }
             Err(error) => self.update(|known| known.key = Some(error.to_string())),
         }
+        self.set_warning(backend.warning());
     }
 
     /// A value was encrypted by this key: when it is not the one that is known, it is time to look.
@@ -116,10 +130,16 @@ impl Health {
         }
     }
 
+    /// The backend logs it itself.
+    fn set_warning(&self, warning: Option<String>) {
+        self.metrics.set_warning(warning.is_some());
+        self.update(|known| known.warning = warning);
+    }
+
     fn set_key_id(&self, key_id: String) {
         let is_new = self.known.borrow().key_id.as_deref() != Some(key_id.as_str());
         if is_new {
-            let key_id_hash = hash(&key_id);
+            let key_id_hash = key_id_hash(&key_id);
             tracing::info!(key_id_hash, "this key encrypts now");
             self.metrics.set_key_id_hash(&key_id_hash);
             self.update(|known| known.key_id = Some(key_id));
@@ -140,9 +160,4 @@ impl Health {
             *known != before
         });
     }
-}
-
-/// The form in which a key ID may be logged.
-fn hash(key_id: &str) -> String {
-    format!("sha256:{}", hex::encode(Sha256::digest(key_id.as_bytes())))
 }

@@ -61,6 +61,7 @@ pub(in crate::serve) async fn probe_for_ever(backend: &dyn Backend, health: &Hea
         let result = probe.unwrap_or(Err(ProbeError::Timeout { timeout: timing.timeout }));
         let pause = if result.is_ok() { timing.interval } else { timing.interval_after_failure };
         health.probe_ended(result);
+        health.set_warning(backend.warning());
         tokio::time::sleep(timing.least).await;
         let pause = with_chance(pause).saturating_sub(timing.least);
         // Whether it is over or somebody has asked makes no difference.
