@@ -50,6 +50,8 @@ pub(super) struct Metrics {
     key_id: Family<KeyId, Gauge>,
     last_probe: Gauge<f64, AtomicU64>,
     warning: Gauge,
+    /// Calls that have begun and not ended.
+    pub(super) open_calls: Gauge,
     /// Connections that are open.
     pub(super) connections: Gauge,
     /// Connections that were not accepted: another user's, or too many.
@@ -68,6 +70,7 @@ impl Metrics {
             key_id: Family::default(),
             last_probe: Gauge::default(),
             warning: Gauge::default(),
+            open_calls: Gauge::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
         };
@@ -85,6 +88,7 @@ impl Metrics {
         registry.register_with_unit("last_successful_probe_timestamp", help, Unit::Seconds, self.last_probe.clone());
         let help = "1 while the backend finds something wrong although it works";
         registry.register("backend_warning", help, self.warning.clone());
+        registry.register("open_calls", "Calls that have begun and not ended", self.open_calls.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register("refused_connections", "Connections not accepted", self.refused_connections.clone());
         let build = Info::new(Build { version: env!("CARGO_PKG_VERSION"), backend: self.backend });
@@ -93,6 +97,7 @@ impl Metrics {
 
     /// A call that begins now.
     pub(super) fn call(&self, method_name: &'static str) -> Observation<'_> {
+        self.open_calls.inc();
         // A call that is dropped without an end was given up by the client, or took too long.
         Observation { metrics: self, method_name, began: Instant::now(), code: Code::Cancelled }
     }
@@ -146,6 +151,7 @@ impl Observation<'_> {
 
 impl Drop for Observation<'_> {
     fn drop(&mut self) {
+        self.metrics.open_calls.dec();
         let call = Call { method_name: self.method_name, grpc_status_code: go_name(self.code) };
         self.metrics.requests.get_or_create(&call).inc();
         self.metrics.latency.get_or_create(&call).observe(self.began.elapsed().as_secs_f64());

@@ -24,6 +24,8 @@ use crate::backend::{self, Backend};
 
 /// So many calls may be open on one connection.
 const MAX_STREAMS: u32 = 256;
+/// So long clients have to close their connections when the server stops. Those that stay without a call are not waited for.
+const IDLE_TIME: Duration = Duration::from_millis(500);
 /// A call takes no longer, whatever its client says. kube-apiserver's default is 3 s.
 const CALL_TIME: Duration = Duration::from_secs(60);
 
@@ -189,6 +191,7 @@ impl Server {
     /// When a part of the server ends by itself, which is not to happen.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { service, listener, health_listener, options } = self;
+        let metrics = Arc::clone(&service.metrics);
         let (stop_sender, stop_receiver) = watch::channel(false);
         let (connection_sender, connections) = mpsc::channel(16);
         let mut tasks = Tasks::default();
@@ -221,16 +224,25 @@ impl Server {
                 _ = stop_sender.send(true);
                 // First the socket goes, so that a successor can listen at once.
                 _ = listening.await;
-                match tokio::time::timeout(options.drain_timeout, grpc).await {
-                    Ok(result) => result.map_err(Error::Grpc),
-                    Err(_) => {
+                tokio::select! {
+                    result = grpc => return result.map_err(Error::Grpc),
+                    () = until_idle(&metrics) => {}
+                    () = tokio::time::sleep(options.drain_timeout) => {
                         tracing::warn!("calls that were still open are given up");
-                        Ok(())
                     }
                 }
+                Ok(())
             }
             result = &mut grpc => result.map_err(Error::Grpc).and(Err(Error::Ended { part: "listener" })),
         }
+    }
+}
+
+/// Until no call is open, and clients have had time for a goodbye.
+async fn until_idle(metrics: &Metrics) {
+    tokio::time::sleep(IDLE_TIME).await;
+    while metrics.open_calls.get() > 0 {
+        tokio::time::sleep(IDLE_TIME / 10).await;
     }
 }
 

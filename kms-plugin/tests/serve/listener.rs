@@ -303,3 +303,18 @@ async fn an_idle_connection_does_not_hold_up_the_end() {
     result.unwrap();
     assert!(time < Duration::from_secs(5), "{time:?}");
 }
+
+#[tokio::test]
+async fn a_client_that_has_fallen_silent_does_not_hold_up_the_end() {
+    let change = |options: &mut Options| options.drain_timeout = Duration::from_secs(3600);
+    let server = Running::start_with(Arc::new(Memory::local()), change).await;
+    server.until_healthy().await;
+    let mut raw = Raw::connect(&server.path).await;
+    let block = [request_fields(STATUS), literal(":authority", "localhost"), other_fields()].concat();
+    assert!(matches!(raw.request(1, &block).await, Answer::Whole { .. }));
+    // It neither closes its connection nor answers the server's PING.
+    let (result, time) = server.stop().await;
+    result.unwrap();
+    assert!(time < Duration::from_secs(10), "{time:?}");
+    drop(raw);
+}

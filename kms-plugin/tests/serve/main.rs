@@ -11,5 +11,6 @@ mod health;
 mod hostile;
 mod http2;
 mod listener;
+mod process;
 mod v1beta1;
 mod v2;

@@ -5,7 +5,9 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod memory;
+mod plugin;
 mod running;
 
 pub(crate) use memory::Memory;
+pub(crate) use plugin::{Plugin, Site};
 pub(crate) use running::{Running, endpoint, options};
