@@ -2,6 +2,7 @@
 
 use rustix::mm::MlockAllFlags;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// No core dump, and no other process of the same user that reads this one's memory.
 pub(crate) fn forbid_core_dumps() {
@@ -13,16 +14,24 @@ pub(crate) fn forbid_core_dumps() {
     }
 }
 
-/// Keeps memory out of swap, where the limit allows all of it.
+/// Keeps memory out of swap, where all of it may be locked.
 ///
 /// Under a limit that is reached later the process could get no more memory at all, so that one has to be absent.
 pub(crate) fn lock_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     // With what is locked only when it is first touched, the stacks of threads cost nothing.
     let all = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    let locked = rustix::process::setrlimit(Resource::Memlock, unlimited).and_then(|()| rustix::mm::mlockall(all));
+    let locked = match rustix::process::setrlimit(Resource::Memlock, unlimited) {
+        Err(error) if !may_lock_all() => Err(error),
+        _ => rustix::mm::mlockall(all),
+    };
     match locked {
         Ok(()) => tracing::info!("memory is locked: it is not swapped out"),
         Err(error) => tracing::info!("memory is not locked, and may be swapped out (LimitMEMLOCK=infinity): {error}"),
     }
+}
+
+/// Whether no limit holds for this process.
+fn may_lock_all() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
 }
