@@ -196,11 +196,7 @@ impl Server {
         let (connection_sender, connections) = mpsc::channel(16);
         let mut tasks = Tasks::default();
         let listening = tasks.spawn(listener.run(connection_sender, stop_receiver.clone()));
-        let prober = {
-            let service = Arc::clone(&service);
-            async move { probe_for_ever(&*service.backend, &service.health, options.timing).await }
-        };
-        tasks.spawn(prober);
+        tasks.spawn(probe_for_ever(Arc::clone(&service.backend), Arc::clone(&service.health), options.timing));
         // The file of the socket goes with it.
         let _health_file = match health_listener {
             None => None,

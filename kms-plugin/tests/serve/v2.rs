@@ -129,6 +129,23 @@ async fn a_backend_that_does_not_decrypt_is_not_healthy() {
 }
 
 #[tokio::test]
+async fn a_backend_that_panics_ends_nothing() {
+    let backend = Arc::new(Memory::remote());
+    let server = Running::start(backend.clone()).await;
+    server.until_healthy().await;
+    backend.fail(Some(|| panic!("a bug of the backend")));
+    server.until_problem("the backend panicked: this is a bug").await;
+    let mut client = server.v2();
+    // Its stream is reset, and nothing else.
+    assert_eq!(client.encrypt(encrypt(b"seed")).await.unwrap_err().code(), Code::Cancelled);
+    let status = client.status(StatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.healthz, "the backend panicked: this is a bug");
+    backend.fail(None);
+    server.until_healthy().await;
+    assert_eq!(client.encrypt(encrypt(b"seed")).await.unwrap().into_inner().key_id, "kek-1");
+}
+
+#[tokio::test]
 async fn each_error_of_the_backend_has_its_code() {
     let backend = Arc::new(Memory::local());
     let server = Running::start(backend.clone()).await;

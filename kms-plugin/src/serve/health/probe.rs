@@ -1,5 +1,6 @@
 //! A round trip through the backend, again and again: a KMS that encrypts may still not decrypt.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use atrest::secret::Key;
@@ -52,13 +53,14 @@ pub(in crate::serve) enum ProbeError {
     OtherKey,
     #[error("the operating system gives no random bytes")]
     Random(#[source] getrandom::Error),
+    #[error("the backend panicked: this is a bug")]
+    Panicked(#[source] tokio::task::JoinError),
 }
 
 /// Probes the backend until this is dropped.
-pub(in crate::serve) async fn probe_for_ever(backend: &dyn Backend, health: &Health, timing: Timing) {
+pub(in crate::serve) async fn probe_for_ever(backend: Arc<dyn Backend>, health: Arc<Health>, timing: Timing) {
     loop {
-        let probe = tokio::time::timeout(timing.timeout, probe(backend, health)).await;
-        let result = probe.unwrap_or(Err(ProbeError::Timeout { timeout: timing.timeout }));
+        let result = probe_once(&backend, &health, timing.timeout).await;
         let pause = if result.is_ok() { timing.interval } else { timing.interval_after_failure };
         health.probe_ended(result);
         health.set_warning(backend.warning());
@@ -66,6 +68,20 @@ pub(in crate::serve) async fn probe_for_ever(backend: &dyn Backend, health: &Hea
         let pause = with_chance(pause).saturating_sub(timing.least);
         // Whether it is over or somebody has asked makes no difference.
         _ = tokio::time::timeout(pause, health.wake.notified()).await;
+    }
+}
+
+/// In a task of its own: whatever happens there, probing goes on.
+async fn probe_once(backend: &Arc<dyn Backend>, health: &Arc<Health>, timeout: Duration) -> Result<String, ProbeError> {
+    let (backend, health) = (Arc::clone(backend), Arc::clone(health));
+    let mut task = tokio::spawn(async move { probe(&*backend, &health).await });
+    match tokio::time::timeout(timeout, &mut task).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => Err(ProbeError::Panicked(error)),
+        Err(_) => {
+            task.abort();
+            Err(ProbeError::Timeout { timeout })
+        }
     }
 }
 
