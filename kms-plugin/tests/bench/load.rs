@@ -8,7 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/server/mod.rs"]
 mod support;
 
 use std::path::PathBuf;

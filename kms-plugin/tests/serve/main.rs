@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that panics has failed, helpers included")]
 
-#[path = "../support/mod.rs"]
+#[path = "../support/server/mod.rs"]
 mod support;
 
 mod authority;

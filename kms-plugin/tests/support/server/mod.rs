@@ -1,6 +1,6 @@
-//! What the plugin's tests share: a backend in memory, and servers in this process.
+//! For tests of the server: a backend in memory, servers in this process, and the program itself.
 //!
-//! A test binary takes it in by `#[path = "../support/mod.rs"] mod support;`.
+//! A test binary takes it in by `#[path = "../support/server/mod.rs"] mod support;`.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
