@@ -27,7 +27,9 @@ pub(crate) fn hint(failure: &Failure) -> Option<String> {
 fn keyring_hint(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Exists => "a new key for it is made by `rotate`",
-        Error::Owner { .. } => "let it belong to the user that the plugin runs as, or seal it",
+        Error::Owner { .. } => {
+            "run this as the user that it belongs to, give it to the user that runs this, or seal it"
+        }
         Error::SealMismatch { actual: Method::Passphrase, .. } => "give --passphrase-file or --credential",
         Error::SealMismatch { actual: Method::Tpm, .. } => "give --tpm",
         Error::SealMismatch { actual: Method::None, .. } => {

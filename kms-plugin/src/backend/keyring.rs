@@ -2,7 +2,7 @@
 //!
 //! Whoever asks for the current key, or for one that is not known, gets the file as it is now: its metadata are looked at each
 //! time, which takes a microsecond, and it is read again when they have changed. A file that cannot be read changes nothing; it is
-//! logged once, tried again every ten seconds, and shown by [`Backend::warning`].
+//! logged once, tried again every five seconds, and shown by [`Backend::warning`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use super::{Backend, Error, Wrapped};
 use crate::keyring::{self, KeyId, Keyring, MAX_PLAINTEXT, Opener, Signature};
 
 /// When a file that could not be read is tried again although it looks the same.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Wraps DEK sources by the keys of one file.
 #[derive(Debug)]

@@ -29,6 +29,9 @@
 //! that the TPM unseals; the associated data is the JSON of `format`, `version` and `seal`, in this order, fields in the order
 //! above, without spaces: `{"format":"atrest-keyring","version":1,"seal":{…}}`.
 //!
+//! The passphrase is all bytes of its file but one newline at the end. A credential of systemd is such a file too: whatever is in
+//! it, a random key or words, Argon2id makes the key of it.
+//!
 //! A key wraps a DEK source by XChaCha20-Poly1305 with its key ID as associated data: nonce, ciphertext, tag.
 //!
 //! # Rotation with several control-plane nodes
@@ -36,8 +39,13 @@
 //! Each node's plugin has a copy of the file, and no plugin may encrypt by a key that another does not know:
 //!
 //! 1. on one node: `rotate --stage`; then copy the file to the others, under another name first and renamed into place;
-//! 2. when `list` on each node shows the new key: `rotate --activate` on each node, in any order;
-//! 3. `atrest rekey`, then `atrest verify --removable OLD_KEY_ID`, and when that says yes: `retire OLD_KEY_ID --yes` on each.
+//! 2. when `list` shows the new key on each node: `rotate --activate` on each node, in any order;
+//! 3. when every API server writes by it, which its metric `apiserver_envelope_encryption_key_id_hash_total` tells by the hash that
+//!    `list` shows: `atrest rekey`, then `atrest verify --removable OLD_KEY_ID`;
+//! 4. when that says yes: `retire OLD_KEY_ID --yes` on each node.
+//!
+//! A plugin that runs reads the file again when it changes; SIGHUP is not needed. Each new key also makes kube-apiserver take a
+//! new DEK source. With one node, `rotate` does the first two steps at once.
 //!
 //! A file that is sealed by a TPM opens on one machine only: `reseal` it to a passphrase for the way, and back.
 

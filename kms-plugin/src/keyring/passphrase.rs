@@ -1,9 +1,10 @@
 //! From a passphrase to the key that seals the file: Argon2id (RFC 9106).
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use atrest::secret::Key;
@@ -33,9 +34,7 @@ impl Source {
         match self {
             Self::File(path) => Ok(path.clone()),
             Self::Credential(name) => {
-                let mut components = Path::new(name).components();
-                if !matches!((components.next(), components.next()), (Some(Component::Normal(part)), None) if part == name.as_str())
-                {
+                if Path::new(name).file_name() != Some(OsStr::new(name)) {
                     return Err(Error::CredentialName);
                 }
                 let dir = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|dir| !dir.is_empty());

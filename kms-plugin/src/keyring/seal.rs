@@ -23,7 +23,8 @@ pub(super) enum Seal {
     Tpm2(TpmSealed),
 }
 
-/// The sealed object of a TPM: `TPM2B_PUBLIC` without its length, `TPM2B_PRIVATE` likewise, and the PCRs (of SHA-256) of its policy.
+/// The sealed object of a TPM: `TPM2B_PUBLIC` and `TPM2B_PRIVATE` without their lengths, and the PCRs (of SHA-256) of its
+/// policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TpmSealed {

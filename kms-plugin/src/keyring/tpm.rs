@@ -1,8 +1,8 @@
 //! A key that one TPM 2.0 gives out, by the TPM Software Stack (TCG ESAPI).
 //!
-//! The key is the data of a sealed object (TPM 2.0 Library, part 1, section "Sealed Data Object") below a primary key of the storage hierarchy, which the
-//! TPM derives anew each time from a seed that does not leave it. It lies in the file encrypted by that TPM. With PCRs, the
-//! object has the policy that they have the values of when it was sealed.
+//! The key is the data of a sealed object (TPM 2.0 Library, part 1, "Sealed Data Object") below a primary key of the storage
+//! hierarchy, which the TPM derives anew each time from a seed that does not leave it. It lies in the file encrypted by that TPM.
+//! With PCRs, the object has the policy that they have the values of when it was sealed.
 //!
 //! What passes between this process and the TPM is encrypted by a session that is salted by the primary key, so that nobody reads
 //! the key from the bus. Somebody who answers in the TPM's place is not recognised.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Mutex, Once};
+use std::time::{Duration, Instant};
 
 use atrest::report::key_id_hash;
 use atrest_kms_plugin::backend::keyring::KeyringBackend;
@@ -203,4 +204,29 @@ async fn a_sealed_file_is_read_again_and_sealed_anew_too() {
     let expected = "it is not sealed, although a passphrase is given; the keys that were read before stay in force";
     assert_eq!(backend.warning(), Some(format!("{}: {expected}", path.display())));
     assert_eq!(states(&keyring(&path)).iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), [first, second]);
+}
+
+/// The file of the passphrase came back, and the keyring's own looks as before.
+#[tokio::test]
+async fn what_failed_is_tried_again_without_being_told() {
+    let folder = Folder::new();
+    logged(&folder);
+    folder.write("p", PASSPHRASE);
+    folder.write("q", PASSPHRASE);
+    folder.run(&["keygen", "--passphrase-file", "p", "--keyring", "k"]).exits(0);
+    let backend = KeyringBackend::open(&folder.path("k"), by_passphrase(folder.path("q"))).unwrap();
+    std::fs::remove_file(folder.path("q")).unwrap();
+    folder.run(&["reseal", "--passphrase-file", "p", "--new-passphrase-file", "p", "--keyring", "k"]).exits(0);
+    let new = folder.run(&["rotate", "--passphrase-file", "p", "--keyring", "k", "-o", "json"]).exits(0).key_id();
+    assert_ne!(backend.current_key_id().await.unwrap(), new);
+    assert!(backend.warning().is_some());
+    std::fs::rename(folder.path("p"), folder.path("q")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while backend.current_key_id().await.unwrap() != new {
+        assert!(Instant::now() < deadline, "{:?}", backend.warning());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(backend.warning(), None);
+    let errors: Vec<_> = logged(&folder).into_iter().filter(|line| line.starts_with("ERROR")).collect();
+    assert_eq!(errors.len(), 1, "{errors:#?}");
 }
