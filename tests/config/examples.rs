@@ -4,6 +4,9 @@ use std::path::Path;
 
 use atrest::config::{Options, load};
 
+/// Files that run the KMS plugin. Its own tests look at them.
+const OTHERS: [&str; 2] = ["atrest-kms-plugin.service", "kms-plugin-static-pod.yaml"];
+
 #[test]
 fn every_example_loads_and_is_listed() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("config-examples");
@@ -15,10 +18,13 @@ fn every_example_loads_and_is_listed() {
         .collect();
     names.sort();
     for name in &names {
+        assert!(readme.contains(&format!("`{name}`")), "{name} is not in the README");
+        if OTHERS.contains(&name.as_str()) {
+            continue;
+        }
         let text = std::fs::read(directory.join(name)).expect("a file");
         let loaded = load(&text, &Options { automatic_reload: true }).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(loaded.warnings, [], "{name}");
-        assert!(readme.contains(&format!("`{name}`")), "{name} is not in the README");
     }
     let listed = readme.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(listed, names.len(), "the README lists files that are not there");
@@ -29,7 +35,7 @@ fn no_example_holds_a_key_that_could_be_real() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("config-examples");
     for entry in std::fs::read_dir(&directory).expect("examples") {
         let path = entry.expect("an entry").path();
-        if path.ends_with("README.md") {
+        if path.ends_with("README.md") || OTHERS.iter().any(|name| path.ends_with(name)) {
             continue;
         }
         let text = std::fs::read(&path).expect("a file");

@@ -17,7 +17,7 @@ use error::Error;
 const HELP: &str = "\
 cargo xtask <command>
 
-  setup                 bring what a bare machine lacks: protoc, openssl, etcd 3.5 and 3.4
+  setup                 bring what a bare machine lacks: protoc, openssl, etcd 3.5 and 3.4, grpcio, swtpm
   test [args...]        setup, then every test; with args: `cargo nextest run` (or `cargo test`) with them, no doc tests
   demo                  setup, then a key rotation from scan to verify on a private etcd
   fuzz-smoke [seconds]  every fuzz target for so long (default: 60)

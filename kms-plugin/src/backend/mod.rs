@@ -6,11 +6,18 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+pub mod keyring;
+
 /// A KMS that keeps key-encryption keys: several, of which the current one encrypts and all decrypt.
 #[tonic::async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
     /// What it is called in logs and metrics: `keyring`, `pkcs11`, `aws`, `vault`.
     fn name(&self) -> &'static str;
+
+    /// Whether [`current_key_id`](Self::current_key_id) answers at once and costs nothing: it is then asked at every Status.
+    fn is_local(&self) -> bool {
+        false
+    }
 
     /// The ID of the key that encrypts now. It never names another key later, and holds no secret.
     ///
@@ -40,6 +47,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// When it cannot; what was known before stays in force.
     async fn reload(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// What is wrong although requests are served, for the text of health endpoints. It holds no raw key ID.
+    fn warning(&self) -> Option<String> {
+        None
     }
 }
 

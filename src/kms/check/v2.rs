@@ -109,12 +109,12 @@ async fn check_encrypt(client: &Client, status: &Status, checks: &mut Checks) ->
     let annotations: Vec<_> =
         encrypted.annotations.iter().map(|(key, value)| (key.as_str(), value.as_slice())).collect();
     // Each limit is a check of its own: a key ID is given that is good.
-    match envelope::check_envelope(&encrypted.ciphertext, "x", &[]) {
+    match envelope::validate_encrypt_response(&encrypted.ciphertext, "x", std::iter::empty()) {
         Ok(()) => checks.pass("ciphertext", "1 to 1024 bytes"),
         Err(error) => checks.fail("ciphertext", error.to_string()),
     }
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-    match envelope::check_envelope(b"x", "x", &annotations) {
+    match envelope::validate_encrypt_response(b"x", "x", annotations.iter().copied()) {
         Ok(()) => checks
             .pass("annotations", format!("{}, {size} bytes, kept in the clear with each value", annotations.len())),
         Err(error) => checks.fail("annotations", error.to_string()),

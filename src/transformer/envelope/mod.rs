@@ -18,7 +18,7 @@ pub use resolve::{DekResolver, NoKms, Wanted};
 pub use v1::{EnvelopeV1, MAX_ENCRYPTED_DEK_BYTES};
 pub use v2::{
     EncryptedDekSourceType, EncryptedObject, MAX_ANNOTATIONS_BYTES, MAX_DEK_SOURCE_BYTES, MAX_KEY_ID_BYTES,
-    check_envelope,
+    validate_encrypt_response,
 };
 
 use crate::protobuf;

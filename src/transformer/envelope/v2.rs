@@ -72,21 +72,9 @@ impl<'a> EncryptedObject<'a> {
         if data.is_empty() {
             return Err(Error::EmptyField { field: "encryptedData" });
         }
-        check_envelope(source, key_id, &annotations)?;
+        validate_encrypt_response(source, key_id, annotations.iter().copied())?;
         Ok(Self { encrypted_data: data, key_id, encrypted_dek_source: source, annotations, encrypted_dek_source_type })
     }
-}
-
-/// Checks what a plugin answered to Encrypt, or what is stored of it.
-///
-/// # Errors
-///
-/// When something is empty or longer than Kubernetes takes, and when the key of an annotation is no domain name. Upstream:
-/// `kmsv2.validateEncryptedObject`.
-pub fn check_envelope(encrypted_dek_source: &[u8], key_id: &str, annotations: &[(&str, &[u8])]) -> Result<(), Error> {
-    check_length("encryptedDEKSource", encrypted_dek_source.len(), MAX_DEK_SOURCE_BYTES)?;
-    check_length("keyID", key_id.len(), MAX_KEY_ID_BYTES)?;
-    check_annotations(annotations)
 }
 
 fn annotation(bytes: &[u8]) -> Result<(&str, &[u8]), Error> {
@@ -121,11 +109,26 @@ fn check_length(field: &'static str, actual: usize, max: usize) -> Result<(), Er
     }
 }
 
-fn check_annotations(annotations: &[(&str, &[u8])]) -> Result<(), Error> {
-    if !annotations.iter().all(|(key, _)| is_fqdn(key)) {
+/// Checks what a plugin's Encrypt answers, as kube-apiserver does before it uses it.
+///
+/// # Errors
+///
+/// In upstream's order: empty or too long fields, annotations.
+pub fn validate_encrypt_response<'a>(
+    encrypted_dek_source: &[u8],
+    key_id: &str,
+    annotations: impl Iterator<Item = (&'a str, &'a [u8])> + Clone,
+) -> Result<(), Error> {
+    check_length("encryptedDEKSource", encrypted_dek_source.len(), MAX_DEK_SOURCE_BYTES)?;
+    check_length("keyID", key_id.len(), MAX_KEY_ID_BYTES)?;
+    check_annotations(annotations)
+}
+
+fn check_annotations<'a>(annotations: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Result<(), Error> {
+    if !annotations.clone().all(|(key, _)| is_fqdn(key)) {
         return Err(Error::AnnotationKey);
     }
-    let actual = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let actual = annotations.map(|(key, value)| key.len() + value.len()).sum();
     if actual > MAX_ANNOTATIONS_BYTES {
         return Err(Error::FieldTooLong { field: "annotations", actual, max: MAX_ANNOTATIONS_BYTES });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::secret::Key;
-use crate::transformer::envelope::{self, Dek, DekSource, EncryptedDekSourceType, check_envelope};
+use crate::transformer::envelope::{self, Dek, DekSource, EncryptedDekSourceType, validate_encrypt_response};
 use crate::transformer::{DataContext, Error, ExtendedNonceGcm, Transformer as _};
 
 /// What writes the values of a KMS v2: one seed that the KMS has encrypted, for all values until its key changes.
@@ -53,7 +53,7 @@ impl WriteState {
         annotations: BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, InvalidAnswer> {
         let pairs: Vec<_> = annotations.iter().map(|(key, value)| (key.as_str(), value.as_slice())).collect();
-        check_envelope(&encrypted_dek_source, &key_id, &pairs)?;
+        validate_encrypt_response(&encrypted_dek_source, &key_id, pairs.iter().copied())?;
         let mut trailer = Vec::new();
         write_bytes(2, key_id.as_bytes(), &mut trailer);
         write_bytes(3, &encrypted_dek_source, &mut trailer);

@@ -3,7 +3,9 @@
 mod apt;
 mod etcd_3_4;
 mod etcd_3_5;
+mod grpcio;
 mod protoc;
+mod tpm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,8 @@ pub(crate) struct Tools {
     pub(crate) etcd_3_5: PathBuf,
     /// A folder with etcd and etcdctl 3.4.
     pub(crate) etcd_3_4: PathBuf,
+    /// A Python with gRPC.
+    pub(crate) grpcio_python: PathBuf,
 }
 
 impl Tools {
@@ -29,7 +33,10 @@ impl Tools {
         let mut dirs = OsString::from(&self.etcd_3_5);
         dirs.push(":");
         dirs.push(&self.etcd_3_4);
-        command.env("PROTOC", &self.protoc).env("ATREST_ETCD_DIRS", dirs)
+        command
+            .env("PROTOC", &self.protoc)
+            .env("ATREST_ETCD_DIRS", dirs)
+            .env("ATREST_GRPCIO_PYTHON", &self.grpcio_python)
     }
 }
 
@@ -50,7 +57,11 @@ pub(crate) fn run() -> Result<Tools, Error> {
     say("etcd 3.5", &etcd_3_5);
     let etcd_3_4 = etcd_3_4::find_or_download(&dir)?;
     say("etcd 3.4", &etcd_3_4);
-    Ok(Tools { protoc, etcd_3_5, etcd_3_4 })
+    let grpcio_python = grpcio::find_or_install(&dir)?;
+    say("grpcio", &grpcio_python);
+    // The tests find it on PATH.
+    say("swtpm", &tpm::find_or_install()?);
+    Ok(Tools { protoc, etcd_3_5, etcd_3_4, grpcio_python })
 }
 
 fn say(tool: &str, place: &Path) {

@@ -1,0 +1,248 @@
+//! Keys in a file of this machine: [`crate::keyring`].
+//!
+//! Whoever asks for the current key, or for one that is not known, gets the file as it is now: its metadata are looked at each
+//! time, which takes a microsecond, and it is read again when they have changed. A file that cannot be read changes nothing; it is
+//! logged once, tried again every five seconds, and shown by [`Backend::warning`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use atrest::report::key_id_hash;
+use atrest::secret::Key;
+
+use super::{Backend, Error, Wrapped};
+use crate::keyring::{self, KeyId, Keyring, MAX_PLAINTEXT, Opener, Signature};
+
+/// When a file that could not be read is tried again although it looks the same.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Wraps DEK sources by the keys of one file.
+#[derive(Debug)]
+pub struct KeyringBackend(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    opener: Opener,
+    keyring: RwLock<Arc<Keyring>>,
+    watch: Mutex<Watch>,
+    /// Held while the file is read again; others wait for that without a thread.
+    reading: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    /// Of the file that was last read, or could not be; none when there was no file.
+    seen: Option<Signature>,
+    failure: Option<Failure>,
+    /// Keys that went without having been retired.
+    lost: BTreeSet<KeyId>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    at: Instant,
+}
+
+impl KeyringBackend {
+    /// Reads a keyring, to serve its keys.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or opened.
+    pub fn open(path: &Path, opener: Opener) -> Result<Self, keyring::Error> {
+        let keyring = Keyring::open(path, &opener)?;
+        let watch = Watch { seen: keyring.signature(), ..Watch::default() };
+        Ok(Self(Arc::new(Inner {
+            path: path.to_owned(),
+            opener,
+            keyring: RwLock::new(Arc::new(keyring)),
+            watch: Mutex::new(watch),
+            reading: Arc::default(),
+        })))
+    }
+
+    /// The keys as the file has them now.
+    async fn refreshed(&self) -> Arc<Keyring> {
+        if self.0.is_unseen() {
+            // What it logs and keeps is all that there is to say of a failure.
+            _ = self.read_again(false).await;
+        }
+        self.0.keyring()
+    }
+
+    /// A passphrase takes a fifth of a second, so it is not done where requests are.
+    async fn read_again(&self, although_seen: bool) -> Result<(), Error> {
+        let reading = Arc::clone(&self.0.reading).lock_owned().await;
+        // While this waited, another may have done it.
+        if !although_seen && !self.0.is_unseen() {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.0);
+        let read = tokio::task::spawn_blocking(move || {
+            // Even when nobody waits for the outcome any more.
+            let _reading = reading;
+            inner.read_again()
+        });
+        read.await.map_err(|error| Error::Unavailable(format!("reading the keyring was given up: {error}")))?
+    }
+}
+
+#[tonic::async_trait]
+impl Backend for KeyringBackend {
+    fn name(&self) -> &'static str {
+        "keyring"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    async fn current_key_id(&self) -> Result<String, Error> {
+        let keyring = self.refreshed().await;
+        let current = keyring.ring().current().map_err(unusable)?;
+        Ok(current.id.as_str().to_owned())
+    }
+
+    async fn encrypt(&self, plaintext: &Key) -> Result<Wrapped, Error> {
+        match plaintext.len() {
+            0 => return Err(Error::InvalidRequest("there is nothing to encrypt")),
+            len if len > MAX_PLAINTEXT => return Err(Error::InvalidRequest("more than 984 bytes to encrypt")),
+            _ => {}
+        }
+        let keyring = self.refreshed().await;
+        let current = keyring.ring().current().map_err(unusable)?;
+        let ciphertext = current.kek.wrap(&current.id, plaintext.expose()).map_err(unusable)?;
+        Ok(Wrapped { ciphertext, key_id: current.id.as_str().to_owned(), annotations: BTreeMap::new() })
+    }
+
+    async fn decrypt(&self, wrapped: &Wrapped) -> Result<Key, Error> {
+        let mut keyring = self.0.keyring();
+        if keyring.ring().get(&wrapped.key_id).is_none() {
+            keyring = self.refreshed().await;
+        }
+        let ring = keyring.ring();
+        let Some(entry) = ring.get(&wrapped.key_id) else {
+            let key_id_hash = key_id_hash(&wrapped.key_id);
+            return Err(match ring.get_retired(&wrapped.key_id) {
+                Some(retired) => Error::KeyUnusable(format!("{key_id_hash} was retired on {}", retired.when())),
+                None => Error::UnknownKey { key_id_hash },
+            });
+        };
+        entry.kek.unwrap(&entry.id, &wrapped.ciphertext).map(Key::new).ok_or(Error::AuthenticationFailed)
+    }
+
+    async fn reload(&self) -> Result<(), Error> {
+        self.read_again(true).await
+    }
+
+    fn warning(&self) -> Option<String> {
+        let watch = self.0.watch();
+        let lost = (!watch.lost.is_empty()).then(|| lost_text(&self.0.path, &watch.lost));
+        let failure = watch.failure.as_ref().map(|failure| failure.text.clone());
+        match (failure, lost) {
+            (Some(failure), Some(lost)) => Some(format!("{failure}; {lost}")),
+            (failure, lost) => failure.or(lost),
+        }
+    }
+}
+
+impl Inner {
+    fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.keyring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn watch(&self) -> std::sync::MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the file is another than that which was tried last, or it is time to try that again.
+    fn is_unseen(&self) -> bool {
+        let signature = Signature::at(&self.path).ok();
+        let watch = self.watch();
+        watch.seen != signature || watch.failure.as_ref().is_some_and(|failure| failure.at.elapsed() >= RETRY)
+    }
+
+    fn read_again(&self) -> Result<(), Error> {
+        let before = Signature::at(&self.path).ok();
+        let old = self.keyring();
+        match old.reopen(&self.path, &self.opener) {
+            Ok(new) => {
+                self.replace(&old, new);
+                Ok(())
+            }
+            Err(error) => {
+                let text =
+                    format!("{}: {}; the keys that were read before stay in force", self.path.display(), chain(&error));
+                let mut watch = self.watch();
+                let is_known = watch.seen == before && watch.failure.as_ref().is_some_and(|known| known.text == text);
+                watch.seen = before;
+                watch.failure = Some(Failure { text: text.clone(), at: Instant::now() });
+                if !is_known {
+                    tracing::error!("{text}");
+                }
+                Err(Error::Unavailable(text))
+            }
+        }
+    }
+
+    fn replace(&self, old: &Keyring, new: Keyring) {
+        let (before, now) = (old.ring(), new.ring());
+        let is_there = |id: &KeyId| now.get(id.as_str()).is_some() || now.get_retired(id.as_str()).is_some();
+        let mut watch = self.watch();
+        let lost: Vec<_> = before.keys().map(|key| key.id).filter(|id| !is_there(id)).collect();
+        watch.lost.retain(|id| !is_there(id));
+        watch.lost.extend(lost.iter().cloned());
+        watch.seen = new.signature();
+        watch.failure = None;
+        if !lost.is_empty() {
+            tracing::error!("{}", lost_text(&self.path, &lost));
+        }
+        let current = |keyring: &keyring::Ring| keyring.current().map(|key| key.id.hash()).unwrap_or_default();
+        tracing::info!(
+            keyring = %self.path.display(),
+            keys = now.keys().count(),
+            current = current(now),
+            before = current(before),
+            "read the keyring again"
+        );
+        drop(watch);
+        *self.keyring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("path", &self.path).field("keyring", &self.keyring()).finish_non_exhaustive()
+    }
+}
+
+fn lost_text<'k>(path: &Path, lost: impl IntoIterator<Item = &'k KeyId>) -> String {
+    let hashes: Vec<_> = lost.into_iter().map(KeyId::hash).collect();
+    format!(
+        "{}: keys are missing that it had before and that were not retired; is it an older file? What they encrypted cannot be \
+         read: {}",
+        path.display(),
+        hashes.join(", ")
+    )
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unusable(error: keyring::Error) -> Error {
+    Error::KeyUnusable(chain(&error))
+}
+
+/// The error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,300 @@
+//! The server, from its options to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atrest::config::Endpoint;
+use atrest::kms::api::v1beta1::key_management_service_server::KeyManagementServiceServer as V1Beta1Server;
+use atrest::kms::api::v2::key_management_service_server::KeyManagementServiceServer as V2Server;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::health::{Condition, Health, Timing, http, probe_for_ever};
+use super::limits::MAX_MESSAGE_BYTES;
+use super::listener::{Admission, Listener, stopped};
+use super::metrics::Metrics;
+use super::service::Service;
+use super::socket::{self, Access, Socket, SocketFile};
+use super::v1beta1::V1Beta1;
+use super::v2::V2;
+use crate::backend::{self, Backend};
+
+/// So many calls may be open on one connection.
+const MAX_STREAMS: u32 = 256;
+/// So long clients have to close their connections when the server stops. Those that stay without a call are not waited for.
+const IDLE_TIME: Duration = Duration::from_millis(500);
+/// A call takes no longer, whatever its client says. kube-apiserver's default is 3 s.
+const CALL_TIME: Duration = Duration::from_secs(60);
+
+/// What a server is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where kube-apiserver connects.
+    pub listen: Endpoint,
+    /// The mode and the group of the socket's file.
+    pub access: Access,
+    /// The users who may connect; empty for all whom the mode lets.
+    pub allowed_uids: Vec<u32>,
+    /// So many connections may be open; more are refused.
+    pub max_connections: usize,
+    /// The version in the answer to Status.
+    pub status_version: StatusVersion,
+    /// Where the health endpoints are.
+    pub health: Option<HealthAddress>,
+    /// When the backend is probed.
+    pub timing: Timing,
+    /// So long calls that are open may take when the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Options {
+    /// The defaults: only this process's user may connect, and there are no health endpoints.
+    #[must_use]
+    pub fn new(listen: Endpoint) -> Self {
+        Self {
+            listen,
+            access: Access::default(),
+            allowed_uids: Vec::new(),
+            max_connections: 128,
+            status_version: StatusVersion::default(),
+            health: None,
+            timing: Timing::default(),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What Status says that the plugin speaks. kube-apiserver notes the first answer, and takes another one for an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusVersion {
+    /// `v2`: kube-apiserver 1.29 and later.
+    #[default]
+    V2,
+    /// `v2beta1`: 1.27 and 1.28 accept nothing else, and later releases accept it too.
+    V2Beta1,
+}
+
+impl StatusVersion {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V2Beta1 => "v2beta1",
+        }
+    }
+}
+
+/// Where the health endpoints are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HealthAddress {
+    /// An address of this machine.
+    Tcp(SocketAddr),
+    /// A unix socket, with the same mode and group as the other.
+    Unix(Endpoint),
+}
+
+/// Why a server does not start, or has ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The socket.
+    #[error(transparent)]
+    Socket(#[from] socket::Error),
+    /// The health endpoints' address.
+    #[error("cannot listen on {address} for health checks")]
+    Health {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The gRPC server ended by itself.
+    #[error("the gRPC server ended")]
+    Grpc(#[source] tonic::transport::Error),
+    /// A part of the server ended by itself.
+    #[error("the {part} ended")]
+    Ended {
+        /// Which.
+        part: &'static str,
+    },
+}
+
+/// A server that listens, and answers once it runs.
+#[derive(Debug)]
+pub struct Server {
+    service: Arc<Service>,
+    listener: Listener,
+    health_listener: Option<HealthListener>,
+    options: Options,
+}
+
+#[derive(Debug)]
+enum HealthListener {
+    Tcp(TcpListener),
+    Unix(UnixListener, Option<SocketFile>),
+}
+
+impl Server {
+    /// Listens. The backend is not asked for anything yet, and so may be down.
+    ///
+    /// # Errors
+    ///
+    /// When the socket or the address of the health endpoints cannot be listened on.
+    pub async fn bind(backend: Arc<dyn Backend>, options: Options) -> Result<Self, Error> {
+        let metrics = Arc::new(Metrics::new(backend.name()));
+        let health = Arc::new(Health::new(Arc::clone(&metrics)));
+        let health_listener = match &options.health {
+            None => None,
+            Some(HealthAddress::Tcp(address)) => {
+                let failed = |source| Error::Health { address: *address, source };
+                Some(HealthListener::Tcp(TcpListener::bind(address).await.map_err(failed)?))
+            }
+            Some(HealthAddress::Unix(endpoint)) => {
+                let Socket { listener, file } = Socket::bind(endpoint, options.access)?;
+                let failed =
+                    |source| socket::Error::System { operation: "listen on", address: endpoint.to_string(), source };
+                Some(HealthListener::Unix(UnixListener::from_std(listener).map_err(failed)?, file))
+            }
+        };
+        let admission = Admission {
+            access: options.access,
+            allowed_uids: options.allowed_uids.clone(),
+            max_connections: options.max_connections,
+        };
+        let endpoint = options.listen.clone();
+        let listener = Listener::bind(endpoint, admission, Arc::clone(&metrics), Arc::clone(&health))?;
+        let service = Arc::new(Service::new(backend, health, metrics));
+        Ok(Self { service, listener, health_listener, options })
+    }
+
+    /// The address of the health endpoints, if they are on one.
+    #[must_use]
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        match &self.health_listener {
+            Some(HealthListener::Tcp(listener)) => listener.local_addr().ok(),
+            _ => None,
+        }
+    }
+
+    /// What can be done with the server while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { service: Arc::clone(&self.service) }
+    }
+
+    /// Answers until `stop` is ready, and then finishes the calls that are open.
+    ///
+    /// # Errors
+    ///
+    /// When a part of the server ends by itself, which is not to happen.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        let Self { service, listener, health_listener, options } = self;
+        let metrics = Arc::clone(&service.metrics);
+        let (stop_sender, stop_receiver) = watch::channel(false);
+        let (connection_sender, connections) = mpsc::channel(16);
+        let mut tasks = Tasks::default();
+        let listening = tasks.spawn(listener.run(connection_sender, stop_receiver.clone()));
+        tasks.spawn(probe_for_ever(Arc::clone(&service.backend), Arc::clone(&service.health), options.timing));
+        // The file of the socket goes with it.
+        let _health_file = match health_listener {
+            None => None,
+            Some(HealthListener::Tcp(listener)) => {
+                tasks.spawn(http::answer(listener, Arc::clone(&service.health)));
+                None
+            }
+            Some(HealthListener::Unix(listener, file)) => {
+                tasks.spawn(http::answer(listener, Arc::clone(&service.health)));
+                file
+            }
+        };
+
+        let mut drain = stop_receiver;
+        let signal = async move { stopped(&mut drain).await };
+        let grpc = grpc(service, options.status_version)
+            .serve_with_incoming_shutdown(ReceiverStream::new(connections), signal);
+        tokio::pin!(grpc, stop);
+        tokio::select! {
+            () = &mut stop => {
+                _ = stop_sender.send(true);
+                // First the socket goes, so that a successor can listen at once.
+                _ = listening.await;
+                tokio::select! {
+                    result = grpc => return result.map_err(Error::Grpc),
+                    () = until_idle(&metrics) => {}
+                    () = tokio::time::sleep(options.drain_timeout) => {
+                        tracing::warn!("calls that were still open are given up");
+                    }
+                }
+                Ok(())
+            }
+            result = &mut grpc => result.map_err(Error::Grpc).and(Err(Error::Ended { part: "listener" })),
+        }
+    }
+}
+
+/// Until no call is open, and clients have had time for a goodbye.
+async fn until_idle(metrics: &Metrics) {
+    tokio::time::sleep(IDLE_TIME).await;
+    while metrics.open_calls.get() > 0 {
+        tokio::time::sleep(IDLE_TIME / 10).await;
+    }
+}
+
+/// Both services.
+fn grpc(service: Arc<Service>, status_version: StatusVersion) -> tonic::transport::server::Router {
+    let v2 = V2 { service: Arc::clone(&service), status_version };
+    let v1beta1 = V1Beta1 { service };
+    tonic::transport::Server::builder()
+        .max_concurrent_streams(Some(MAX_STREAMS))
+        .timeout(CALL_TIME)
+        .add_service(V2Server::new(v2).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(V1Beta1Server::new(v1beta1).max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// Tasks that end with the server.
+#[derive(Debug, Default)]
+struct Tasks(Vec<tokio::task::AbortHandle>);
+
+impl Tasks {
+    fn spawn<F>(&mut self, task: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let task = tokio::spawn(task);
+        self.0.push(task.abort_handle());
+        task
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+/// What can be done with a server while it runs.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    service: Arc<Service>,
+}
+
+impl Handle {
+    /// Has the backend read its keys again.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot; what was known before stays in force.
+    pub async fn reload(&self) -> Result<(), backend::Error> {
+        let result = self.service.backend.reload().await;
+        self.service.health.look_again();
+        result
+    }
+
+    /// How the plugin is, and each change of it.
+    #[must_use]
+    pub fn condition(&self) -> watch::Receiver<Condition> {
+        self.service.health.subscribe()
+    }
+}
