@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
+
 /// A KMS that keeps key-encryption keys: several, of which the current one encrypts and all decrypt.
 #[tonic::async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -41,6 +44,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     async fn reload(&self) -> Result<(), Error> {
         Ok(())
     }
+
+    /// What an operator should know although everything works, in one line.
+    fn notice(&self) -> Option<String> {
+        None
+    }
 }
 
 /// An encrypted DEK source, as kube-apiserver keeps it with each value.
@@ -55,7 +63,7 @@ pub struct Wrapped {
 }
 
 /// Why a KMS did not do as it was asked. No text of it holds key material or a raw key ID.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No key has that ID, or it was retired.
@@ -82,6 +90,9 @@ pub enum Error {
     /// The key exists and cannot be used: disabled, pending deletion, without the permission.
     #[error("the key cannot be used: {0}")]
     KeyUnusable(String),
+    /// The options make no sense.
+    #[error("the configuration is wrong: {0}")]
+    Configuration(String),
     /// The KMS cannot be reached, or failed.
     #[error("the KMS is not available: {0}")]
     Unavailable(String),

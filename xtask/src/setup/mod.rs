@@ -3,7 +3,11 @@
 mod apt;
 mod etcd_3_4;
 mod etcd_3_5;
+mod moto;
+mod openbao;
 mod protoc;
+mod python;
+mod softhsm;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +25,12 @@ pub(crate) struct Tools {
     pub(crate) etcd_3_5: PathBuf,
     /// A folder with etcd and etcdctl 3.4.
     pub(crate) etcd_3_4: PathBuf,
+    /// SoftHSM's PKCS#11 module.
+    pub(crate) softhsm: PathBuf,
+    /// `bao`, which is OpenBao's server.
+    pub(crate) bao: PathBuf,
+    /// `moto_server`, which answers like AWS.
+    pub(crate) moto: PathBuf,
 }
 
 impl Tools {
@@ -29,7 +39,9 @@ impl Tools {
         let mut dirs = OsString::from(&self.etcd_3_5);
         dirs.push(":");
         dirs.push(&self.etcd_3_4);
-        command.env("PROTOC", &self.protoc).env("ATREST_ETCD_DIRS", dirs)
+        command.env("PROTOC", &self.protoc).env("ATREST_ETCD_DIRS", dirs);
+        command.env("ATREST_SOFTHSM_MODULE", &self.softhsm);
+        command.env("ATREST_BAO", &self.bao).env("ATREST_MOTO_SERVER", &self.moto)
     }
 }
 
@@ -50,11 +62,22 @@ pub(crate) fn run() -> Result<Tools, Error> {
     say("etcd 3.5", &etcd_3_5);
     let etcd_3_4 = etcd_3_4::find_or_download(&dir)?;
     say("etcd 3.4", &etcd_3_4);
-    Ok(Tools { protoc, etcd_3_5, etcd_3_4 })
+    let softhsm = softhsm::find_or_install()?;
+    say("SoftHSM", &softhsm);
+    let bao = openbao::find_or_download(&dir)?;
+    say("OpenBao", &bao);
+    let moto = moto::find_or_install(&dir)?;
+    say("moto", &moto);
+    Ok(Tools { protoc, etcd_3_5, etcd_3_4, softhsm, bao, moto })
 }
 
 fn say(tool: &str, place: &Path) {
     eprintln!("setup: {tool}: {}", place.display());
+}
+
+/// The file that a variable names.
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|file| file.is_file())
 }
 
 /// A folder of `ATREST_ETCD_DIRS`, or of `target/tools`, with an etcd whose version begins with `minor`, and with `programs`.
