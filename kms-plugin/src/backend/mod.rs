@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+#[cfg(any(feature = "aws", feature = "vault"))]
+mod pause;
 #[cfg(feature = "pkcs11")]
 pub mod pkcs11;
+#[cfg(feature = "vault")]
+pub mod vault;
 
 /// A KMS that keeps key-encryption keys: several, of which the current one encrypts and all decrypt.
 #[tonic::async_trait]
