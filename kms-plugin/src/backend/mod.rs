@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+#[cfg(feature = "aws")]
+pub mod aws;
 #[cfg(any(feature = "aws", feature = "vault"))]
 mod pause;
 #[cfg(feature = "pkcs11")]

@@ -8,6 +8,19 @@ use super::key;
 
 /// Checks it. `older` is an encryption of `b"older"` by another key that the backend knows.
 pub(crate) async fn check(backend: &dyn Backend, older: &Wrapped) {
+    check_with(backend, older, &Refusals { key_name_bytes: 0, other_key: Error::AuthenticationFailed }).await;
+}
+
+/// What a ciphertext is refused with that names its own key.
+pub(crate) struct Refusals {
+    /// So many bytes at its beginning are the name.
+    pub(crate) key_name_bytes: usize,
+    /// When they name another key than the request.
+    pub(crate) other_key: Error,
+}
+
+/// Checks it.
+pub(crate) async fn check_with(backend: &dyn Backend, older: &Wrapped, refusals: &Refusals) {
     let key_id = backend.current_key_id().await.expect("the key is known");
     assert!((1..=1024).contains(&key_id.len()), "the length of a key ID: {}", key_id.len());
     assert_ne!(older.key_id, key_id);
@@ -16,10 +29,10 @@ pub(crate) async fn check(backend: &dyn Backend, older: &Wrapped) {
     assert_eq!(backend.decrypt(older).await.expect("older keys decrypt"), key(b"older"));
 
     let wrapped = backend.encrypt(&key(&[7; 32])).await.expect("it encrypts");
-    tampered(backend, &wrapped).await;
+    tampered(backend, &wrapped, refusals).await;
 
     let swapped = Wrapped { key_id: older.key_id.clone(), ..wrapped.clone() };
-    assert_eq!(backend.decrypt(&swapped).await, Err(Error::AuthenticationFailed), "the key ID of another key");
+    assert_eq!(backend.decrypt(&swapped).await, Err(refusals.other_key.clone()), "the key ID of another key");
     let unknown = Wrapped { key_id: format!("{key_id}0"), ..wrapped.clone() };
     let key_id_hash = atrest::report::key_id_hash(&unknown.key_id);
     assert_eq!(backend.decrypt(&unknown).await, Err(Error::UnknownKey { key_id_hash }), "a key ID of no key");
@@ -45,13 +58,15 @@ async fn round_trips(backend: &dyn Backend, key_id: &str) {
     }
 }
 
-async fn tampered(backend: &dyn Backend, wrapped: &Wrapped) {
+async fn tampered(backend: &dyn Backend, wrapped: &Wrapped, refusals: &Refusals) {
     let damaged = |ciphertext: Vec<u8>| Wrapped { ciphertext, ..wrapped.clone() };
     for at in 0..wrapped.ciphertext.len() {
         let mut ciphertext = wrapped.ciphertext.clone();
         ciphertext[at] ^= 0x01;
         let opened = backend.decrypt(&damaged(ciphertext)).await;
-        assert_eq!(opened, Err(Error::AuthenticationFailed), "byte {at} is another");
+        let in_the_name = at < refusals.key_name_bytes;
+        let expected = if in_the_name { refusals.other_key.clone() } else { Error::AuthenticationFailed };
+        assert_eq!(opened, Err(expected), "byte {at} is another");
     }
     for len in [0, 1, wrapped.ciphertext.len() / 2, wrapped.ciphertext.len() - 1] {
         let opened = backend.decrypt(&damaged(wrapped.ciphertext[..len].to_vec())).await;
