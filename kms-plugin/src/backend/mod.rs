@@ -103,3 +103,33 @@ pub enum Error {
     #[error("the KMS is not available: {0}")]
     Unavailable(String),
 }
+
+#[cfg(all(test, any(feature = "aws", feature = "pkcs11", feature = "vault")))]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    #[derive(Debug, Parser)]
+    struct AllBackends {
+        #[cfg(feature = "aws")]
+        #[command(flatten)]
+        aws: super::aws::Options,
+        #[cfg(feature = "pkcs11")]
+        #[command(flatten)]
+        pkcs11: super::pkcs11::Options,
+        #[cfg(feature = "vault")]
+        #[command(flatten)]
+        vault: super::vault::Options,
+    }
+
+    #[test]
+    fn the_options_of_all_backends_fit_into_one_command() {
+        AllBackends::command().debug_assert();
+        let none = AllBackends::try_parse_from(["atrest-kms-plugin"]).expect("nothing is required by clap");
+        #[cfg(feature = "pkcs11")]
+        assert_eq!(none.pkcs11.pkcs11_timeout.as_millis(), 2500);
+        #[cfg(feature = "vault")]
+        assert_eq!(none.vault.vault_timeout.as_millis(), 2500);
+        #[cfg(feature = "aws")]
+        assert_eq!(none.aws.aws_timeout.as_millis(), 2500);
+    }
+}

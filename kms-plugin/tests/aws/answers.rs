@@ -232,3 +232,13 @@ fn options_that_make_no_sense_are_refused_at_once() {
     let text = "--aws-encryption-context: \"a\" is there twice";
     assert_eq!(refused(|o| o.aws_encryption_context = vec!["a=1".to_owned(), "a=2".to_owned()]), text);
 }
+
+#[test]
+fn a_variable_that_makes_the_sdk_log_plaintext_is_refused() {
+    let name = "answers::a_variable_that_makes_the_sdk_log_plaintext_is_refused";
+    with_environment(name, &[("LOG_SENSITIVE_BODIES", "true")], || async {
+        let text = "the variable LOG_SENSITIVE_BODIES is set, which writes decrypted keys to the log";
+        let refused = Aws::open(&options("http://127.0.0.1:1", ARN)).map(drop);
+        assert_eq!(refused, Err(Error::Configuration(text.to_owned())));
+    });
+}

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use atrest_kms_plugin::backend::pkcs11::Pkcs11;
 use atrest_kms_plugin::backend::{Backend, Error};
 
 use crate::softhsm::{KeySpec, rename, test};
@@ -102,5 +103,24 @@ fn a_token_that_was_away_is_used_again() {
         rename(&away, &hsm.tokens());
         comes_back(&backend).await;
         assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[1; 32])));
+    });
+}
+
+#[test]
+fn a_token_that_is_slow_costs_no_more_than_the_timeout_and_is_used_afterwards() {
+    test("loss::a_token_that_is_slow_costs_no_more_than_the_timeout_and_is_used_afterwards", |hsm| async move {
+        hsm.make_token("atrest");
+        hsm.make_key(&KeySpec::new("kek", 1));
+        let mut options = hsm.options(&["kek"]);
+        options.pkcs11_timeout = Duration::from_nanos(1);
+        let late = Pkcs11::open(&options).expect("the options are right").encrypt(&key(&[1; 32])).await;
+        assert_eq!(late, Err(Error::Unavailable("the token did not answer in 1ns".to_owned())));
+        let backend = hsm.open(&["kek"]);
+        let plaintext = key(&[1; 32]);
+        let calls = (0..64).map(|_| backend.encrypt(&plaintext));
+        // Given up at once: the calls go on without their callers.
+        tokio::time::timeout(Duration::from_nanos(1), futures::future::join_all(calls)).await.expect_err("it is short");
+        let wrapped = backend.encrypt(&key(&[2; 32])).await.expect("it encrypts");
+        assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[2; 32])));
     });
 }

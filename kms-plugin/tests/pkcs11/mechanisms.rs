@@ -3,7 +3,7 @@
 use atrest_kms_plugin::backend::pkcs11::{GcmIv, Mechanism, Pkcs11};
 use atrest_kms_plugin::backend::{Backend as _, Error};
 
-use crate::softhsm::{KeySpec, SoftHsm, test};
+use crate::softhsm::{KeySpec, SoftHsm, test, test_with};
 use crate::support::{conformance, key};
 
 fn hsm_with_two_keys(hsm: &SoftHsm) {
@@ -113,5 +113,37 @@ fn a_plaintext_has_limits() {
             assert!(wrapped.ciphertext.len() <= 1024);
             assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[1; 960])));
         }
+    });
+}
+
+#[test]
+fn a_token_without_aes_gcm_is_used_by_key_wrap() {
+    test_with(
+        &["CKM_AES_KEY_GEN", "CKM_AES_ECB", "CKM_AES_KEY_WRAP"],
+        "mechanisms::a_token_without_aes_gcm_is_used_by_key_wrap",
+        |hsm| async move {
+            hsm_with_two_keys(&hsm);
+            let older = hsm.open(&["old"]).encrypt(&key(b"older")).await.expect("it encrypts");
+            assert_eq!(older.ciphertext[0], 2);
+            conformance::check(&hsm.open(&["new", "old"]), &older).await;
+        },
+    );
+}
+
+/// What the token cannot compute of the key, its attributes say.
+#[test]
+fn a_token_that_only_has_aes_gcm_tells_keys_apart_by_their_attributes() {
+    let name = "mechanisms::a_token_that_only_has_aes_gcm_tells_keys_apart_by_their_attributes";
+    test_with(&["CKM_AES_KEY_GEN", "CKM_AES_GCM"], name, |hsm| async move {
+        hsm_with_two_keys(&hsm);
+        let older = hsm.open(&["old"]).encrypt(&key(b"older")).await.expect("it encrypts");
+        assert!(older.key_id.starts_with("pkcs11:old:attr:"), "{}", older.key_id);
+        conformance::check(&hsm.open(&["new", "old"]), &older).await;
+
+        hsm.delete_keys("old");
+        hsm.make_key(&KeySpec::new("old", 1));
+        let key_id_hash = atrest::report::key_id_hash(&older.key_id);
+        let anew = hsm.open(&["old"]).decrypt(&older).await;
+        assert_eq!(anew, Err(Error::UnknownKey { key_id_hash }), "the same label and CKA_ID, another key");
     });
 }

@@ -51,3 +51,21 @@ fn a_file_without_a_pin_is_not_tried() {
         assert_eq!(backend.current_key_id().await, Err(Error::Credentials(text)));
     });
 }
+
+#[test]
+fn without_a_file_the_systemd_credential_is_taken() {
+    test("pin::without_a_file_the_systemd_credential_is_taken", |hsm| async move {
+        hsm.make_token("atrest");
+        hsm.make_key(&KeySpec::new("kek", 1));
+        let mut options = hsm.options(&["kek"]);
+        options.pkcs11_pin_file = None;
+        let text = "the token requires a PIN: name its file by --pkcs11-pin-file";
+        let backend = Pkcs11::open(&options).expect("the options are right");
+        assert_eq!(backend.current_key_id().await, Err(Error::Configuration(text.to_owned())));
+
+        let file = hsm.pin_file(PIN);
+        std::fs::rename(&file, file.with_file_name("pkcs11-pin")).expect("it can be renamed");
+        let backend = Pkcs11::open(&options).expect("the options are right");
+        backend.current_key_id().await.expect("the PIN is right");
+    });
+}

@@ -18,13 +18,21 @@ const SO_PIN: &str = "12345678";
 
 /// Runs an async test in a process whose SoftHSM has no token yet.
 pub(crate) fn test<F: Future<Output = ()>>(name: &str, body: impl FnOnce(SoftHsm) -> F) {
+    test_with(&[], name, body);
+}
+
+/// The same with a SoftHSM that has these mechanisms only.
+pub(crate) fn test_with<F: Future<Output = ()>>(mechanisms: &[&str], name: &str, body: impl FnOnce(SoftHsm) -> F) {
     let dir = tempfile::tempdir().expect("a folder");
     let variables = || {
         std::fs::create_dir(dir.path().join("tokens")).expect("a folder");
         let conf = dir.path().join("softhsm2.conf");
-        let text = format!("directories.tokendir = {}\nlog.level = ERROR\n", dir.path().join("tokens").display());
+        let mut text = format!("directories.tokendir = {}\nlog.level = ERROR\n", dir.path().join("tokens").display());
+        if !mechanisms.is_empty() {
+            text.push_str(&format!("slots.mechanisms = {}\n", mechanisms.join(",")));
+        }
         std::fs::write(&conf, text).expect("a file");
-        vec![("SOFTHSM2_CONF", conf.into_os_string())]
+        vec![("SOFTHSM2_CONF", conf.into_os_string()), ("CREDENTIALS_DIRECTORY", dir.path().into())]
     };
     own_process::run(name, variables, || {
         let conf = PathBuf::from(std::env::var_os("SOFTHSM2_CONF").expect("it is set"));

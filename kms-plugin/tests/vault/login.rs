@@ -63,9 +63,18 @@ async fn a_token_of_a_file_is_renewed() {
 
 #[tokio::test]
 async fn a_token_of_a_file_that_cannot_be_renewed_is_told_before_it_expires() {
+    ends_with_a_notice(json!({ "ttl": "9s", "renewable": false })).await;
+}
+
+#[tokio::test]
+async fn a_token_of_a_file_that_is_too_old_to_be_renewed_is_told_before_it_expires() {
+    ends_with_a_notice(json!({ "ttl": "6s", "explicit_max_ttl": "9s" })).await;
+}
+
+async fn ends_with_a_notice(token: serde_json::Value) {
     let bao = Bao::start().await;
     bao.make_key("kek").await;
-    let (backend, _) = with_token(&bao, json!({ "ttl": "9s", "renewable": false })).await;
+    let (backend, _) = with_token(&bao, token).await;
     works(&backend).await;
     assert_eq!(backend.notice(), None);
     let start = Instant::now();

@@ -68,6 +68,8 @@ fn is_word(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ARN: &str = "arn:aws-cn:kms:cn-north-1:111122223333:key/mrk-1234abcd12ab34cd56ef1234567890ab";
@@ -104,5 +106,16 @@ mod tests {
         assert!(!is_alias(ARN) && !is_alias("1234abcd"));
         assert_eq!(region_of("arn:aws:kms:eu-central-1:111122223333:alias/kek"), Some("eu-central-1"));
         assert_eq!(region_of("alias/kek"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_key_arn_of_one_region_or_none(text in "arn:aws[a-z-]{0,3}:kms:[a-z0-9:-]{0,12}:[0-9]{0,3}:?(key/|alias/)?[a-z0-9/:-]{0,9}") {
+            if let Ok(arn) = text.parse::<KeyArn>() {
+                prop_assert_eq!(arn.as_str(), &text);
+                prop_assert_eq!(region_of(&text), Some(arn.region()));
+                prop_assert!(!is_alias(&text));
+            }
+        }
     }
 }

@@ -45,11 +45,15 @@ const KEY_AGE: Duration = Duration::from_secs(60);
 /// The limit of KMS v2.
 const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
+/// Tells the SDK to log the bodies of answers at the level `trace`.
+const LOGS_PLAINTEXT: &str = "LOG_SENSITIVE_BODIES";
+
 /// Names the key for people who look at a stored value. Not read.
 const ARN_ANNOTATION: &str = "key-arn.aws.kms.atrest.io";
 
 /// Which keys, and where.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "aws")]
 #[command(next_help_heading = "AWS KMS")]
 pub struct Options {
     /// The key that encrypts: ARN, ID or alias
@@ -109,6 +113,9 @@ impl Aws {
     /// [`Error::Configuration`] when an option is missing, contradicts another or cannot be used.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let wrong = |text: String| Error::Configuration(text);
+        if std::env::var_os(LOGS_PLAINTEXT).is_some() {
+            return Err(wrong(format!("the variable {LOGS_PLAINTEXT} is set, which writes decrypted keys to the log")));
+        }
         let key = options.aws_key_id.as_deref().filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| wrong("--aws-key-id is required".to_owned()))?;
         if let (Some(of_key), Some(region)) = (arn::region_of(key), &options.aws_region)

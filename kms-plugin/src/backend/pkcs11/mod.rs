@@ -60,6 +60,7 @@ pub enum GcmIv {
 
 /// Which token, and which keys.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "pkcs11")]
 #[command(next_help_heading = "PKCS#11")]
 pub struct Options {
     /// Shared library of the token

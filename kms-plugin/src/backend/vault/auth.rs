@@ -268,7 +268,7 @@ impl Auth {
             return;
         }
         match renewed {
-            Ok(renewed) if !(renewed.is_at_its_end() && self.can_log_in()) => {
+            Ok(renewed) if !renewed.is_at_its_end() => {
                 tracing::debug!(ttl = ?renewed.ttl, "renewed the token for the Vault");
                 state.due = renewed.renewal_is_due();
                 state.token = Some(Arc::new(renewed));
@@ -284,10 +284,12 @@ impl Auth {
                     state.due = Instant::now().checked_add(pause);
                 }
             }
-            _ => {
+            last => {
                 tracing::warn!("the token for the Vault cannot be renewed; write another one to its file");
+                let last = last.ok().filter(|renewed| renewed.ttl.is_some()).map_or(token, Arc::new);
+                *self.end.lock().unwrap_or_else(PoisonError::into_inner) = last.expires();
                 state.due = None;
-                *self.end.lock().unwrap_or_else(PoisonError::into_inner) = token.expires();
+                state.token = Some(last);
             }
         }
     }
@@ -360,7 +362,7 @@ impl Token {
 
     /// Whether its maximal age does not let it live as long as at first.
     fn is_at_its_end(&self) -> bool {
-        matches!((self.ttl, self.first_ttl), (Some(ttl), Some(first)) if ttl < first / 2)
+        self.first_ttl.is_some_and(|first| self.ttl.is_none_or(|ttl| ttl < first / 2))
     }
 }
 
@@ -416,6 +418,8 @@ mod tests {
         assert!(!token(60, Some(60)).is_at_its_end());
         assert!(!token(30, Some(60)).is_at_its_end());
         assert!(token(29, Some(60)).is_at_its_end());
+        assert!(token(0, Some(60)).is_at_its_end());
+        assert!(!token(0, None).is_at_its_end());
     }
 
     #[test]

@@ -47,6 +47,7 @@ const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
 /// Which Vault, which keys, and who we are.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "vault")]
 #[command(next_help_heading = "Vault or OpenBao")]
 pub struct Options {
     /// Address of the server
@@ -272,6 +273,8 @@ fn valid_mount(option: &str, path: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -302,6 +305,21 @@ mod tests {
                 matches!(&refused, Err(Error::Configuration(text)) if text.starts_with("--vault-mount: ")),
                 "{path}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn of_any_ciphertext_the_version_is_the_one_written(version in 1..u64::MAX, data in proptest::collection::vec(any::<u8>(), 1..99)) {
+            prop_assert_eq!(version_of(&format!("vault:v{version}:{}", STANDARD.encode(data))), Some(version));
+        }
+
+        #[test]
+        fn any_text_has_a_version_or_none(text in "(vault:v)?[0-9]{0,21}:?[a-zA-Z0-9+/=]{0,12}") {
+            if let Some(version) = version_of(&text) {
+                let expected = format!("vault:v{version}:");
+                prop_assert!(text.starts_with(&expected));
+            }
         }
     }
 }
