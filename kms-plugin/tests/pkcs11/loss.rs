@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use atrest_kms_plugin::backend::pkcs11::Pkcs11;
 use atrest_kms_plugin::backend::{Backend, Error};
 
-use crate::softhsm::{KeySpec, rename, test};
+use crate::softhsm::{KeySpec, PIN, rename, test};
 use crate::support::key;
 
 /// Longer than the pause after a connection that failed, on a loaded machine.
@@ -106,21 +106,34 @@ fn a_token_that_was_away_is_used_again() {
     });
 }
 
+/// The call hangs where it reads the PIN, from a pipe that nobody writes to, and holds what a hanging module would hold.
 #[test]
-fn a_token_that_is_slow_costs_no_more_than_the_timeout_and_is_used_afterwards() {
-    test("loss::a_token_that_is_slow_costs_no_more_than_the_timeout_and_is_used_afterwards", |hsm| async move {
+fn a_call_that_hangs_costs_its_callers_no_more_than_the_timeout() {
+    test("loss::a_call_that_hangs_costs_its_callers_no_more_than_the_timeout", |hsm| async move {
         hsm.make_token("atrest");
         hsm.make_key(&KeySpec::new("kek", 1));
         let mut options = hsm.options(&["kek"]);
-        options.pkcs11_timeout = Duration::from_nanos(1);
-        let late = Pkcs11::open(&options).expect("the options are right").encrypt(&key(&[1; 32])).await;
-        assert_eq!(late, Err(Error::Unavailable("the token did not answer in 1ns".to_owned())));
-        let backend = hsm.open(&["kek"]);
+        options.pkcs11_timeout = Duration::from_secs(2);
+        let pipe = hsm.tokens().with_file_name("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is installed");
+        assert!(made.success());
+        options.pkcs11_pin_file = Some(pipe.clone());
+        let backend = Pkcs11::open(&options).expect("the options are right");
+
+        let start = Instant::now();
         let plaintext = key(&[1; 32]);
-        let calls = (0..64).map(|_| backend.encrypt(&plaintext));
-        // Given up at once: the calls go on without their callers.
-        tokio::time::timeout(Duration::from_nanos(1), futures::future::join_all(calls)).await.expect_err("it is short");
-        let wrapped = backend.encrypt(&key(&[2; 32])).await.expect("it encrypts");
-        assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[2; 32])));
+        // More than there are sessions.
+        let calls = (0..8).map(|_| backend.encrypt(&plaintext));
+        for encrypted in futures::future::join_all(calls).await {
+            assert_eq!(encrypted, Err(Error::Unavailable("the token did not answer in 2s".to_owned())));
+        }
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        assert_eq!(backend.notice(), None, "it waits for nobody");
+
+        // The reader is there already, and takes what is written.
+        std::fs::write(&pipe, PIN).expect("it can be written");
+        comes_back(&backend).await;
+        let wrapped = backend.encrypt(&plaintext).await.expect("it encrypts");
+        assert_eq!(backend.decrypt(&wrapped).await, Ok(plaintext));
     });
 }
