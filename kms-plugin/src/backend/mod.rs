@@ -51,8 +51,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// What an operator should know although everything works, in one line.
-    fn notice(&self) -> Option<String> {
+    /// What is wrong although requests are served, for the text of health endpoints. It holds no raw key ID.
+    fn warning(&self) -> Option<String> {
         None
     }
 }

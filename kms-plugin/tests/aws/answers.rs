@@ -191,7 +191,7 @@ fn a_look_that_was_given_up_does_not_undo_the_pinning() {
         assert_eq!(backend.current_key_id().await.as_deref(), Ok(ARN));
         backend.reload().await.expect("it is answered");
         assert_eq!(backend.current_key_id().await.as_deref(), Ok(ARN));
-        assert!(backend.notice().expect("the alias has moved").starts_with("the alias of the key points to another"));
+        assert!(backend.warning().expect("the alias has moved").starts_with("the alias of the key points to another"));
     });
 }
 

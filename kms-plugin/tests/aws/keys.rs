@@ -54,14 +54,14 @@ fn an_alias_that_moves_is_told_and_not_followed() {
         let backend = moto.open("alias/kek");
         let wrapped = backend.encrypt(&key(&[1; 32])).await.expect("it encrypts");
         backend.reload().await.expect("the key is there");
-        assert_eq!(backend.notice(), None);
+        assert_eq!(backend.warning(), None);
 
         moto.kms.update_alias().alias_name("alias/kek").target_key_id(second.key_id()).send().await.expect("it moves");
         backend.reload().await.expect("the key is there");
         let hash = atrest::report::key_id_hash(second.arn().expect("it has one"));
         let text =
             format!("the alias of the key points to another one now ({hash}), which is not used before a restart");
-        assert_eq!(backend.notice(), Some(text));
+        assert_eq!(backend.warning(), Some(text));
         assert_eq!(backend.current_key_id().await.as_deref(), Ok(first.arn().expect("it has one")));
         assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[1; 32])));
 

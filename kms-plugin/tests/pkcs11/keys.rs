@@ -96,9 +96,9 @@ fn an_extractable_key_is_told() {
         let loose = hsm.open(&["loose"]);
         good.current_key_id().await.expect("it is known");
         loose.current_key_id().await.expect("it is known");
-        assert_eq!(good.notice(), None);
+        assert_eq!(good.warning(), None);
         let text = "the key that encrypts is extractable: it can be taken off the token";
-        assert_eq!(loose.notice().as_deref(), Some(text));
+        assert_eq!(loose.warning().as_deref(), Some(text));
     });
 }
 

@@ -93,7 +93,7 @@ fn a_token_that_was_away_is_used_again() {
         let away = hsm.tokens().with_extension("away");
         rename(&hsm.tokens(), &away);
         std::fs::create_dir(hsm.tokens()).expect("a folder");
-        // SoftHSM notices at the next initialization only.
+        // SoftHSM sees it at the next initialization only.
         hsm.raw().finalize().expect("it can be finalized");
         let text = "no token is labelled \"atrest\"";
         assert_eq!(backend.decrypt(&wrapped).await, Err(Error::Unavailable(text.to_owned())));
@@ -128,7 +128,7 @@ fn a_call_that_hangs_costs_its_callers_no_more_than_the_timeout() {
             assert_eq!(encrypted, Err(Error::Unavailable("the token did not answer in 2s".to_owned())));
         }
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
-        assert_eq!(backend.notice(), None, "it waits for nobody");
+        assert_eq!(backend.warning(), None, "it waits for nobody");
 
         // The reader is there already, and takes what is written.
         std::fs::write(&pipe, PIN).expect("it can be written");

@@ -58,37 +58,37 @@ async fn a_token_of_a_file_is_renewed() {
     bao.make_key("kek").await;
     let (backend, _) = with_token(&bao, json!({ "period": "4s" })).await;
     works_for(&backend, Duration::from_secs(9)).await;
-    assert_eq!(backend.notice(), None);
+    assert_eq!(backend.warning(), None);
 }
 
 #[tokio::test]
 async fn a_token_of_a_file_that_cannot_be_renewed_is_told_before_it_expires() {
-    ends_with_a_notice(json!({ "ttl": "9s", "renewable": false })).await;
+    ends_with_a_warning(json!({ "ttl": "9s", "renewable": false })).await;
 }
 
 #[tokio::test]
 async fn a_token_of_a_file_that_is_too_old_to_be_renewed_is_told_before_it_expires() {
-    ends_with_a_notice(json!({ "ttl": "6s", "explicit_max_ttl": "9s" })).await;
+    ends_with_a_warning(json!({ "ttl": "6s", "explicit_max_ttl": "9s" })).await;
 }
 
-async fn ends_with_a_notice(token: serde_json::Value) {
+async fn ends_with_a_warning(token: serde_json::Value) {
     let bao = Bao::start().await;
     bao.make_key("kek").await;
     let (backend, _) = with_token(&bao, token).await;
     works(&backend).await;
-    assert_eq!(backend.notice(), None);
+    assert_eq!(backend.warning(), None);
     let start = Instant::now();
-    let notice = loop {
-        if let Some(notice) = backend.notice() {
-            break notice;
+    let warning = loop {
+        if let Some(warning) = backend.warning() {
+            break warning;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "it is not told");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    assert!(notice.starts_with("the token cannot be renewed, and expires in "), "{notice}");
+    assert!(warning.starts_with("the token cannot be renewed, and expires in "), "{warning}");
     bao.file("token", &bao.make_token(json!({})).await);
     works(&backend).await;
-    assert_eq!(backend.notice(), None);
+    assert_eq!(backend.warning(), None);
 }
 
 #[tokio::test]

@@ -240,15 +240,15 @@ impl Aws {
             && let Ok(metadata) = self.describe(None, self.configured()).await
         {
             let now = arn_of(&metadata)?;
-            let notice = (now != arn).then(|| {
+            let warning = (now != arn).then(|| {
                 let hash = key_id_hash(now.as_str());
                 format!("the alias of the key points to another one now ({hash}), which is not used before a restart")
             });
             let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(notice) = notice.as_ref().filter(|notice| moved.as_ref() != Some(*notice)) {
-                tracing::warn!("{notice}");
+            if let Some(warning) = warning.as_ref().filter(|warning| moved.as_ref() != Some(*warning)) {
+                tracing::warn!("{warning}");
             }
-            *moved = notice;
+            *moved = warning;
         }
         Ok(Current { arn, problem, checked_at })
     }
@@ -363,7 +363,7 @@ impl Backend for Aws {
         self.in_time(self.current(Duration::ZERO)).await.map(drop)
     }
 
-    fn notice(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -216,9 +216,9 @@ impl Backend for Pkcs11 {
         self.blocking(Shared::reload).await
     }
 
-    fn notice(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         // Waits for nobody: a hanging module must not stop the health endpoint.
-        self.shared.state.try_read().ok()?.token.as_ref()?.notice()
+        self.shared.state.try_read().ok()?.token.as_ref()?.warning()
     }
 }
 

@@ -99,7 +99,7 @@ impl Token {
         self.keys.len()
     }
 
-    pub(super) fn notice(&self) -> Option<String> {
+    pub(super) fn warning(&self) -> Option<String> {
         let current = self.keys.first()?;
         current.extractable().then(|| "the key that encrypts is extractable: it can be taken off the token".to_owned())
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | the file changes | the new token is taken | the new secret ID is used at the next login |
 //! | time to renew | renewed if it can be | renewed, else a new login |
-//! | renewal refused, or at the end of its life | kept until it expires; a notice says so | a new login |
+//! | renewal refused, or at the end of its life | kept until it expires; a warning says so | a new login |
 //! | a request is refused | reported | one new login, then reported |
 
 use std::os::unix::fs::MetadataExt as _;
@@ -135,7 +135,7 @@ impl Auth {
     }
 
     /// What an operator should know.
-    pub(super) fn notice(&self) -> Option<String> {
+    pub(super) fn warning(&self) -> Option<String> {
         if let Some(end) = *self.end.lock().unwrap_or_else(PoisonError::into_inner) {
             let left = end.saturating_duration_since(Instant::now()).as_secs();
             return Some(format!("the token cannot be renewed, and expires in {left} s"));

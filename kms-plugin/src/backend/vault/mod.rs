@@ -249,8 +249,8 @@ impl Backend for Vault {
         Ok(())
     }
 
-    fn notice(&self) -> Option<String> {
-        self.auth.notice()
+    fn warning(&self) -> Option<String> {
+        self.auth.warning()
     }
 }
 
