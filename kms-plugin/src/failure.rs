@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 
+use atrest_kms_plugin::backend;
 use atrest_kms_plugin::keyring::{self, FileError};
 use atrest_kms_plugin::serve::{self, SocketError};
 
@@ -28,6 +29,8 @@ pub(crate) enum Failure {
         source: io::Error,
     },
     Keyring(FileError),
+    /// The options of a backend.
+    Backend(backend::Error),
     /// Something that cannot be undone wants `--yes`.
     NotConfirmed {
         key_id: String,
@@ -39,7 +42,8 @@ impl Failure {
         match self {
             Self::BrokenPipe => 0,
             Self::NotConfirmed { .. } => REFUSED,
-            Self::Usage(_) => USAGE,
+            Self::Usage(_) | Self::Backend(backend::Error::Configuration(_)) => USAGE,
+            Self::Backend(_) => UNREACHABLE,
             Self::Output(_) | Self::System { .. } => UNREACHABLE,
             Self::Serve(error) => of_server(error),
             Self::Keyring(FileError { source, .. }) => of_keyring(source),
@@ -85,6 +89,12 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<backend::Error> for Failure {
+    fn from(error: backend::Error) -> Self {
+        Self::Backend(error)
+    }
+}
+
 impl From<serve::Error> for Failure {
     fn from(error: serve::Error) -> Self {
         Self::Serve(error)
@@ -111,6 +121,9 @@ impl fmt::Display for Failure {
             Self::Serve(error) => chain(f, error),
             Self::System { what, source } => write!(f, "{what}: {source}"),
             Self::Keyring(error) => chain(f, error),
+            // The options speak for themselves.
+            Self::Backend(backend::Error::Configuration(message)) => f.write_str(message),
+            Self::Backend(error) => chain(f, error),
             Self::NotConfirmed { key_id } => write!(f, "{key_id} was not retired: what it encrypted would be lost"),
         }
     }

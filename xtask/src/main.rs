@@ -17,14 +17,15 @@ use error::Error;
 const HELP: &str = "\
 cargo xtask <command>
 
-  setup                 bring what a bare machine lacks: protoc, openssl, etcd 3.5 and 3.4, grpcio, swtpm
+  setup                 bring what a bare machine lacks: protoc, openssl, etcd 3.5 and 3.4, and what the KMS plugin's tests need
   test [args...]        setup, then every test; with args: `cargo nextest run` (or `cargo test`) with them, no doc tests
   demo                  setup, then a key rotation from scan to verify on a private etcd
   fuzz-smoke [seconds]  every fuzz target for so long (default: 60)
   bench [args...]       setup, then `cargo bench` with args
 
 Environment: PROTOC names a protoc; ATREST_ETCD_DIRS (colon-separated) names folders with etcd, etcdctl and etcdutl to use
-in place of downloaded ones; CARGO_TARGET_DIR is respected.";
+in place of downloaded ones; ATREST_SOFTHSM_MODULE, ATREST_BAO and ATREST_MOTO_SERVER name the files of the KMS plugin's tests;
+CARGO_TARGET_DIR is respected.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -6,7 +6,8 @@ use crate::{command, setup, workspace};
 pub(crate) fn run(args: &[String]) -> Result<(), Error> {
     let tools = setup::run()?;
     let mut tests = workspace::cargo();
-    if workspace::on_path("cargo-nextest").is_some() {
+    let nextest = workspace::on_path("cargo-nextest").is_some();
+    if nextest {
         tests.args(["nextest", "run"]);
     } else {
         tests.arg("test");
@@ -15,9 +16,17 @@ pub(crate) fn run(args: &[String]) -> Result<(), Error> {
             tests.args(["--lib", "--bins", "--tests", "--examples"]);
         }
     }
-    tests.args(["--workspace", "--locked"]).args(args);
-    command::run(tools.tell(&mut tests))?;
+    tests.args(["--workspace", "--locked"]);
     if args.is_empty() {
+        // It comes below, with all its backends.
+        tests.args(["--exclude", "atrest-kms-plugin"]);
+    }
+    command::run(tools.tell(tests.args(args)))?;
+    if args.is_empty() {
+        let mut plugin = workspace::cargo();
+        let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--lib", "--bins", "--tests"] };
+        plugin.args(runner).args(["-p", "atrest-kms-plugin", "--locked", "--all-features"]);
+        command::run(tools.tell(&mut plugin))?;
         let mut doc_tests = workspace::cargo();
         doc_tests.args(["test", "--doc", "--workspace", "--locked"]);
         command::run(tools.tell(&mut doc_tests))?;

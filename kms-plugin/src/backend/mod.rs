@@ -6,7 +6,15 @@ use std::time::Duration;
 
 use atrest::secret::Key;
 
+#[cfg(feature = "aws")]
+pub mod aws;
 pub mod keyring;
+#[cfg(any(feature = "aws", feature = "vault"))]
+mod pause;
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
+#[cfg(feature = "vault")]
+pub mod vault;
 
 /// A KMS that keeps key-encryption keys: several, of which the current one encrypts and all decrypt.
 #[tonic::async_trait]
@@ -67,7 +75,7 @@ pub struct Wrapped {
 }
 
 /// Why a KMS did not do as it was asked. No text of it holds key material or a raw key ID.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No key has that ID, or it was retired.
@@ -94,7 +102,40 @@ pub enum Error {
     /// The key exists and cannot be used: disabled, pending deletion, without the permission.
     #[error("the key cannot be used: {0}")]
     KeyUnusable(String),
+    /// The options make no sense.
+    #[error("the configuration is wrong: {0}")]
+    Configuration(String),
     /// The KMS cannot be reached, or failed.
     #[error("the KMS is not available: {0}")]
     Unavailable(String),
+}
+
+#[cfg(all(test, any(feature = "aws", feature = "pkcs11", feature = "vault")))]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    #[derive(Debug, Parser)]
+    struct AllBackends {
+        #[cfg(feature = "aws")]
+        #[command(flatten)]
+        aws: super::aws::Options,
+        #[cfg(feature = "pkcs11")]
+        #[command(flatten)]
+        pkcs11: super::pkcs11::Options,
+        #[cfg(feature = "vault")]
+        #[command(flatten)]
+        vault: super::vault::Options,
+    }
+
+    #[test]
+    fn the_options_of_all_backends_fit_into_one_command() {
+        AllBackends::command().debug_assert();
+        let none = AllBackends::try_parse_from(["atrest-kms-plugin"]).expect("nothing is required by clap");
+        #[cfg(feature = "pkcs11")]
+        assert_eq!(none.pkcs11.pkcs11_timeout.as_millis(), 2500);
+        #[cfg(feature = "vault")]
+        assert_eq!(none.vault.vault_timeout.as_millis(), 2500);
+        #[cfg(feature = "aws")]
+        assert_eq!(none.aws.aws_timeout.as_millis(), 2500);
+    }
 }

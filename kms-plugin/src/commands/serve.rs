@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use atrest::config::{Endpoint, InvalidDuration, parse_timeout};
 use atrest_kms_plugin::backend::Backend;
+#[cfg(feature = "aws")]
+use atrest_kms_plugin::backend::aws;
 use atrest_kms_plugin::backend::keyring::KeyringBackend;
+#[cfg(feature = "pkcs11")]
+use atrest_kms_plugin::backend::pkcs11;
+#[cfg(feature = "vault")]
+use atrest_kms_plugin::backend::vault;
 use atrest_kms_plugin::keyring::{FileError, KeyringArgs};
 use atrest_kms_plugin::serve::{Access, Condition, Handle, HealthAddress, Options, Server, StatusVersion};
 use clap::ValueEnum;
@@ -52,6 +58,15 @@ pub(crate) struct ServeArgs {
     // The groups with a heading come last: a heading holds for all that follows.
     #[command(flatten, next_help_heading = "Keyring")]
     keyring: KeyringArgs,
+    #[cfg(feature = "pkcs11")]
+    #[command(flatten, next_help_heading = "PKCS#11")]
+    pkcs11: pkcs11::Options,
+    #[cfg(feature = "vault")]
+    #[command(flatten, next_help_heading = "Vault and OpenBao")]
+    vault: vault::Options,
+    #[cfg(feature = "aws")]
+    #[command(flatten, next_help_heading = "AWS KMS")]
+    aws: aws::Options,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,6 +81,15 @@ enum Version {
 enum BackendKind {
     /// A file of this machine
     Keyring,
+    /// A token: an HSM, a smart card, SoftHSM
+    #[cfg(feature = "pkcs11")]
+    Pkcs11,
+    /// The Transit engine of HashiCorp Vault or OpenBao
+    #[cfg(feature = "vault")]
+    Vault,
+    /// AWS KMS
+    #[cfg(feature = "aws")]
+    Aws,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +166,12 @@ fn open_backend(args: &ServeArgs) -> Result<Arc<dyn Backend>, Failure> {
                 Err(source) => Err(Failure::Keyring(FileError { path, source })),
             }
         }
+        #[cfg(feature = "pkcs11")]
+        BackendKind::Pkcs11 => Ok(Arc::new(pkcs11::Pkcs11::open(&args.pkcs11)?)),
+        #[cfg(feature = "vault")]
+        BackendKind::Vault => Ok(Arc::new(vault::Vault::open(&args.vault)?)),
+        #[cfg(feature = "aws")]
+        BackendKind::Aws => Ok(Arc::new(aws::Aws::open(&args.aws)?)),
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) fn kind(error: &backend::Error) -> &'static str {
         backend::Error::Throttled { .. } => "throttled",
         backend::Error::Credentials(_) => "credentials",
         backend::Error::KeyUnusable(_) => "key_unusable",
+        backend::Error::Configuration(_) => "configuration",
         backend::Error::Unavailable(_) => "unavailable",
     }
 }
@@ -103,7 +104,7 @@ fn status(error: &backend::Error) -> Status {
         backend::Error::AuthenticationFailed | backend::Error::InvalidRequest(_) => Status::invalid_argument(message),
         backend::Error::Throttled { .. } => Status::resource_exhausted(message),
         backend::Error::Credentials(_) => Status::unauthenticated(message),
-        backend::Error::KeyUnusable(_) => Status::failed_precondition(message),
+        backend::Error::KeyUnusable(_) | backend::Error::Configuration(_) => Status::failed_precondition(message),
         backend::Error::Unavailable(_) => Status::unavailable(message),
     }
 }

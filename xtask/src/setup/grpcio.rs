@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::apt;
+use super::{named, python};
 use crate::error::Error;
 use crate::{command, workspace};
 
@@ -22,30 +22,20 @@ grpcio==1.75.1 \
 
 /// A Python that has it.
 pub(super) fn find_or_install(tools: &Path) -> Result<PathBuf, Error> {
-    let named = std::env::var_os("ATREST_GRPCIO_PYTHON").filter(|python| !python.is_empty()).map(PathBuf::from);
+    let named = named("ATREST_GRPCIO_PYTHON");
     let environment = tools.join("grpcio");
     let own = environment.join("bin/python");
     if let Some(python) = named.into_iter().chain([own.clone()]).find(|python| has_grpc(python)) {
         return Ok(python);
     }
-    let python = match workspace::on_path("python3") {
-        Some(python) => python,
-        None => apt::install("python3", &["python3"], "install Python 3 with pip")?,
-    };
-    let pip = |args: &[&str]| {
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "--disable-pip-version-check"]).args(args);
-        pip
-    };
-    if command::output(&mut pip(&["--version"])).is_err() {
-        apt::install("pip3", &["python3-pip"], "install pip for Python 3")?;
-    }
+    let python = python::find()?;
     // Without pip in it: Debian has that in a package of its own, and the pip outside does as well.
     command::run(Command::new(&python).args(["-m", "venv", "--clear", "--without-pip"]).arg(&environment))?;
     let requirements = environment.join("requirements.txt");
     std::fs::write(&requirements, REQUIREMENT).map_err(|source| Error::File { path: requirements.clone(), source })?;
     command::run(
-        pip(&["--python"])
+        python::pip(&python)?
+            .arg("--python")
             .arg(&own)
             .args(["install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement"])
             .arg(&requirements),

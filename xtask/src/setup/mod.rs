@@ -4,7 +4,11 @@ mod apt;
 mod etcd_3_4;
 mod etcd_3_5;
 mod grpcio;
+mod moto;
+mod openbao;
 mod protoc;
+mod python;
+mod softhsm;
 mod tpm;
 
 use std::ffi::OsString;
@@ -25,6 +29,12 @@ pub(crate) struct Tools {
     pub(crate) etcd_3_4: PathBuf,
     /// A Python with gRPC.
     pub(crate) grpcio_python: PathBuf,
+    /// SoftHSM's PKCS#11 module.
+    pub(crate) softhsm: PathBuf,
+    /// `bao`, which is OpenBao's server.
+    pub(crate) bao: PathBuf,
+    /// `moto_server`, which answers like AWS.
+    pub(crate) moto: PathBuf,
 }
 
 impl Tools {
@@ -33,10 +43,9 @@ impl Tools {
         let mut dirs = OsString::from(&self.etcd_3_5);
         dirs.push(":");
         dirs.push(&self.etcd_3_4);
-        command
-            .env("PROTOC", &self.protoc)
-            .env("ATREST_ETCD_DIRS", dirs)
-            .env("ATREST_GRPCIO_PYTHON", &self.grpcio_python)
+        command.env("PROTOC", &self.protoc).env("ATREST_ETCD_DIRS", dirs);
+        command.env("ATREST_GRPCIO_PYTHON", &self.grpcio_python).env("ATREST_SOFTHSM_MODULE", &self.softhsm);
+        command.env("ATREST_BAO", &self.bao).env("ATREST_MOTO_SERVER", &self.moto)
     }
 }
 
@@ -61,11 +70,22 @@ pub(crate) fn run() -> Result<Tools, Error> {
     say("grpcio", &grpcio_python);
     // The tests find it on PATH.
     say("swtpm", &tpm::find_or_install()?);
-    Ok(Tools { protoc, etcd_3_5, etcd_3_4, grpcio_python })
+    let softhsm = softhsm::find_or_install()?;
+    say("SoftHSM", &softhsm);
+    let bao = openbao::find_or_download(&dir)?;
+    say("OpenBao", &bao);
+    let moto = moto::find_or_install(&dir)?;
+    say("moto", &moto);
+    Ok(Tools { protoc, etcd_3_5, etcd_3_4, grpcio_python, softhsm, bao, moto })
 }
 
 fn say(tool: &str, place: &Path) {
     eprintln!("setup: {tool}: {}", place.display());
+}
+
+/// The file that a variable names.
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|file| file.is_file())
 }
 
 /// A folder of `ATREST_ETCD_DIRS`, or of `target/tools`, with an etcd whose version begins with `minor`, and with `programs`.

@@ -1,0 +1,10 @@
+//! The backend `pkcs11` against SoftHSM 2.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod keys;
+mod loss;
+mod mechanisms;
+mod pin;
+mod softhsm;
