@@ -9,14 +9,17 @@ mod client;
 mod connection;
 mod error;
 mod keeper;
+mod metrics;
 mod plugin;
 mod resolver;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use client::{Client, Encrypted, Status};
 pub use connection::Connection;
 pub use error::Error;
+pub use metrics::Metrics;
 pub use resolver::Kms;
 
 use crate::config::Endpoint;
@@ -34,6 +37,8 @@ pub struct Options {
     pub retry_interval: Duration,
     /// How long after the last healthy status values are still written.
     pub write_validity: Duration,
+    /// What is counted, where it is.
+    pub metrics: Option<Arc<Metrics>>,
 }
 
 impl Default for Options {
@@ -44,6 +49,7 @@ impl Default for Options {
             status_interval: Duration::from_secs(60),
             retry_interval: Duration::from_secs(10),
             write_validity: Duration::from_secs(180),
+            metrics: None,
         }
     }
 }

@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use super::{Client, Connection, Encrypted, Error, Options, Status};
+use super::{Client, Connection, Encrypted, Error, Metrics, Options, Status};
 use crate::report::key_id_hash;
 use crate::secret::Key;
 use crate::transformer::envelope::{DekFailure, DekSource, MAX_KEY_ID_BYTES};
-use crate::transformer::{KmsProvider, WriteState};
+use crate::transformer::{KmsObserver, KmsProvider, WriteState};
 
 /// A provider of the configuration and the plugin behind it.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct Plugin {
     retry_interval: Duration,
     /// Held while the status is asked for.
     status: tokio::sync::Mutex<()>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 /// How often a plugin is asked again that limits the rate, and how long is waited in between at first.
@@ -28,6 +29,9 @@ const THROTTLED_WAIT: Duration = Duration::from_millis(100);
 impl Plugin {
     pub(super) fn new(provider: &Arc<KmsProvider>, options: &Options) -> Self {
         let named = options.endpoints.iter().find(|(name, _)| *name == provider.label().name);
+        if let Some(metrics) = &options.metrics {
+            provider.observe(Arc::clone(metrics) as Arc<dyn KmsObserver>);
+        }
         let endpoint = named.map_or_else(|| provider.endpoint().clone(), |(_, endpoint)| endpoint.clone());
         Self {
             provider: Arc::clone(provider),
@@ -35,7 +39,43 @@ impl Plugin {
             down: Mutex::default(),
             retry_interval: options.retry_interval,
             status: tokio::sync::Mutex::new(()),
+            metrics: options.metrics.clone(),
         }
+    }
+
+    /// Times a call of KMS v2.
+    async fn timed<T>(&self, method: &'static str, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let begun = Instant::now();
+        let result = call.await;
+        if let Some(metrics) = &self.metrics {
+            let code = match &result {
+                Ok(_) => Some(tonic::Code::Ok),
+                Err(error) => error.code(),
+            };
+            metrics.called(self.provider.label(), method, code, begun.elapsed());
+        }
+        result
+    }
+
+    async fn status(&self) -> Result<Status, Error> {
+        let status = self.timed("Status", self.client.status()).await?;
+        if let Some(metrics) = &self.metrics {
+            match check_key_id(&status) {
+                Ok(()) => metrics.status_named(self.provider.label(), &status.key_id),
+                Err(_) => metrics.invalid_key_id(self.provider.label(), status.key_id.is_empty()),
+            }
+        }
+        Ok(status)
+    }
+
+    /// A new data key, or a new seed.
+    fn generate(&self) -> Result<Key, Error> {
+        let begun = Instant::now();
+        let key = random_key();
+        if let Some(metrics) = &self.metrics {
+            metrics.generated(key.as_ref().ok().map(|_| begun.elapsed()));
+        }
+        key
     }
 
     fn set_down(&self, failure: Option<&DekFailure>) {
@@ -59,7 +99,7 @@ impl Plugin {
         if self.provider.has_status() || self.is_down().is_some() {
             return;
         }
-        let learned = match self.client.status().await {
+        let learned = match self.status().await {
             Ok(status) => {
                 if let Err(error) = check_health(&status) {
                     tracing::warn!(provider = %self.provider.label(), "{error}");
@@ -126,14 +166,14 @@ impl Plugin {
                     key_id: key_id.clone(),
                     annotations: annotations.clone(),
                 };
-                self.client.decrypt(&encrypted).await
+                self.timed("Decrypt", self.client.decrypt(&encrypted)).await
             }
         }
     }
 
     /// A status by which values may be written.
     pub(super) async fn healthy_status(&self) -> Result<Status, Error> {
-        let status = self.client.status().await?;
+        let status = self.status().await?;
         check_key_id(&status)?;
         check_health(&status)?;
         Ok(status)
@@ -142,8 +182,8 @@ impl Plugin {
     /// Has a new seed encrypted by the key that the status names, and writes by it from now on.
     pub(super) async fn renew_write_state(&self, status: &Status, validity: Duration) -> Result<(), Error> {
         let valid_until = Instant::now() + validity;
-        let seed = random_key()?;
-        let answer = self.client.encrypt(&seed).await?;
+        let seed = self.generate()?;
+        let answer = self.timed("Encrypt", self.client.encrypt(&seed)).await?;
         if answer.key_id != status.key_id {
             return Err(Error::KeyIdMismatch {
                 encrypt: key_id_hash(&answer.key_id),
@@ -158,14 +198,15 @@ impl Plugin {
 
     /// KMS v1: a data key for one write.
     pub(super) async fn add_fresh_dek(&self) -> Result<(), Error> {
-        let dek = random_key()?;
+        let dek = self.generate()?;
         let encrypted = self.client.v1_encrypt(&dek).await?;
         // A key of 32 bytes is always one of AES.
         self.provider.add_fresh_dek(&dek, encrypted).map_err(|failure| Error::Unhealthy(failure.to_string()))
     }
 }
 
-fn random_key() -> Result<Key, Error> {
+/// 32 random bytes: a data key, or a seed.
+pub(super) fn random_key() -> Result<Key, Error> {
     let mut bytes = Zeroizing::new(vec![0; 32]);
     getrandom::fill(&mut bytes).map_err(Error::Randomness)?;
     Ok(Key::new(bytes))

@@ -34,7 +34,7 @@ pub use error::Error;
 pub use extended_nonce_gcm::ExtendedNonceGcm;
 pub use header::{ENCRYPTED_PREFIX, Header};
 pub use identity::Identity;
-pub use kms::{InvalidAnswer, KmsProvider, WriteState};
+pub use kms::{InvalidAnswer, KmsObserver, KmsProvider, TransformationType, WriteState};
 pub use label::{KeyLabel, ProviderKind};
 pub use prefix::{NoMatch, PrefixTransformer, PrefixTransformers};
 pub use resources::{
@@ -53,7 +53,7 @@ pub struct DataContext<'a>(&'a [u8]);
 impl<'a> DataContext<'a> {
     /// The context of the value under an etcd key.
     #[must_use]
-    pub fn new(etcd_key: &'a [u8]) -> Self {
+    pub const fn new(etcd_key: &'a [u8]) -> Self {
         Self(etcd_key)
     }
 

@@ -10,3 +10,4 @@ mod check;
 mod client;
 mod generated;
 mod many;
+mod metrics;

@@ -11,10 +11,10 @@ mod v2;
 
 use std::time::Duration;
 
+use super::plugin::random_key;
 use super::{Client, Connection, Error};
 use crate::config::Endpoint;
 use crate::report::{CheckResult, KmsCheck, KmsCheckReport};
-use crate::secret::Key;
 use crate::transformer::envelope::DekSource;
 
 /// The APIs of a plugin.
@@ -105,12 +105,6 @@ pub async fn check(options: &Options) -> Result<KmsCheckReport, Error> {
 /// Whether the plugin does not have an API at all.
 fn is_not_served(error: &Error) -> bool {
     error.code() == Some(tonic::Code::Unimplemented)
-}
-
-fn random_key() -> Result<Key, Error> {
-    let mut bytes = zeroize::Zeroizing::new(vec![0; 32]);
-    getrandom::fill(&mut bytes).map_err(Error::Randomness)?;
-    Ok(Key::new(bytes))
 }
 
 /// Makes so many calls at once, and says how many failed, with the first error.

@@ -81,6 +81,10 @@ impl DekCache {
         }
     }
 
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).by_key.len()
     }

@@ -10,7 +10,7 @@ mod resolve;
 mod v1;
 mod v2;
 
-pub(crate) use dek_cache::{Dek, DekCache};
+pub(crate) use dek_cache::{Dek, DekCache, Resolved};
 pub use dek_source::DekSource;
 pub(crate) use dek_source::cache_key_of;
 pub use failure::DekFailure;

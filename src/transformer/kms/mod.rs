@@ -3,18 +3,20 @@
 //! A [`KmsProvider`] does no I/O. Somebody else asks the plugin and tells it the answers, by [`KmsProvider::set_status`],
 //! [`KmsProvider::put_dek`], [`KmsProvider::set_write_state`] and [`KmsProvider::add_fresh_dek`].
 
+mod observer;
 mod write_state;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+pub use observer::{KmsObserver, TransformationType};
 pub use write_state::{InvalidAnswer, WriteState};
 
 use super::envelope::{
-    Dek, DekCache, DekFailure, DekSource, EncryptedDekSourceType, EncryptedObject, EnvelopeV1, cache_key_of,
+    Dek, DekCache, DekFailure, DekSource, EncryptedDekSourceType, EncryptedObject, EnvelopeV1, Resolved, cache_key_of,
 };
 use super::{AesCbc, AesGcm, DataContext, Error, ExtendedNonceGcm, FromStorage, KeyLabel, ProviderKind, Transformer};
 use crate::config::{Endpoint, KmsApiVersion, KmsConfiguration};
@@ -43,6 +45,7 @@ pub struct KmsProvider {
     cache: DekCache,
     state: RwLock<State>,
     fresh: Mutex<VecDeque<FreshDek>>,
+    observer: OnceLock<Arc<dyn KmsObserver>>,
 }
 
 /// What is known of the plugin.
@@ -94,6 +97,7 @@ impl KmsProvider {
             cache: DekCache::new(limit),
             state: RwLock::default(),
             fresh: Mutex::default(),
+            observer: OnceLock::new(),
         }
     }
 
@@ -168,6 +172,25 @@ impl KmsProvider {
         }
     }
 
+    /// Shows every value that is opened or sealed to an observer; the first one stays.
+    pub fn observe(&self, observer: Arc<dyn KmsObserver>) {
+        // A second observer is not an error: it sees nothing.
+        let _ = self.observer.set(observer);
+    }
+
+    fn used(&self, transformation_type: TransformationType, key_id: &str) {
+        if let Some(observer) = self.observer.get() {
+            observer.used(&self.label, transformation_type, key_id);
+        }
+    }
+
+    fn keep(&self, source: &DekSource, resolved: Resolved, transformation_type: TransformationType) {
+        self.cache.put(source.cache_key(), resolved);
+        if let Some(observer) = self.observer.get() {
+            observer.cached(&self.label, transformation_type, self.cache.len(), self.cache.limit());
+        }
+    }
+
     /// Tells what became of a DEK source.
     ///
     /// A plaintext of a length that opens nothing is a failure too.
@@ -176,7 +199,7 @@ impl KmsProvider {
             Ok(plaintext) => dek_of(source, plaintext).map(Arc::new),
             Err(failure) => Err(failure),
         };
-        self.cache.put(source.cache_key(), resolved.map_err(Arc::new));
+        self.keep(source, resolved.map_err(Arc::new), TransformationType::FromStorage);
     }
 
     /// Tells which key the plugin says that it uses, or why it does not.
@@ -217,7 +240,7 @@ impl KmsProvider {
 
     /// Writes by this state from now on, up to a time that [`Self::extend_write_state`] moves.
     pub fn set_write_state(&self, write: WriteState, valid_until: Instant) {
-        self.cache.put(write.source().cache_key(), Ok(write.dek()));
+        self.keep(write.source(), Ok(write.dek()), TransformationType::ToStorage);
         self.state_mut(|state| state.write = Some((Arc::new(write), valid_until)));
     }
 
@@ -238,7 +261,7 @@ impl KmsProvider {
     pub fn add_fresh_dek(&self, plaintext: &Key, encrypted: Vec<u8>) -> Result<(), DekFailure> {
         let source = DekSource::V1 { encrypted_dek: encrypted.clone() };
         let dek = Arc::new(dek_of(&source, plaintext)?);
-        self.cache.put(source.cache_key(), Ok(Arc::clone(&dek)));
+        self.keep(&source, Ok(Arc::clone(&dek)), TransformationType::ToStorage);
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).push_back(FreshDek { encrypted, dek });
         Ok(())
     }
@@ -277,6 +300,7 @@ impl KmsProvider {
             cache_key_of(&object, key);
             self.dek(key)
         })?;
+        self.used(TransformationType::FromStorage, object.key_id);
         let opened = dek.open(object.encrypted_data, context)?;
         Ok(FromStorage { stale: !current, ..opened })
     }
@@ -300,6 +324,7 @@ impl KmsProvider {
             Some(_) => Err(Error::WriteStateExpired { provider: self.label.clone() }),
             None => Err(Error::NoWriteState { provider: self.label.clone() }),
         })?;
+        self.used(TransformationType::ToStorage, write.key_id());
         write.seal(plaintext, context, out)
     }
 }
