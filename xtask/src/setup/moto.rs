@@ -12,11 +12,12 @@ const REQUIREMENT: &str = "moto[server]==5.2.5";
 pub(super) fn find_or_install(tools: &Path) -> Result<PathBuf, Error> {
     let place = tools.join("moto");
     let server = place.join("bin/moto_server");
-    let usual = Some(server.clone()).filter(|file| file.is_file());
+    // It names its own folder in its files, so one that was moved does not start.
+    let usual = Some(server.clone()).filter(|server| command::output(Command::new(server).arg("--help")).is_ok());
     if let Some(server) = named("ATREST_MOTO_SERVER").or(usual) {
         return Ok(server);
     }
-    // It names its own folder in its files: it is made where it stays, and again when it was not finished.
+    // It is made where it stays, and again when it was not finished.
     if place.exists() {
         std::fs::remove_dir_all(&place).map_err(|source| Error::File { path: place.clone(), source })?;
     }
