@@ -6,6 +6,7 @@
 mod support;
 
 mod authority;
+mod conformance;
 mod examples;
 mod grpcio;
 mod health;
