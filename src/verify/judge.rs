@@ -1,10 +1,10 @@
 use std::fmt::Write as _;
 
+use super::kms::explain_kms;
 use crate::object::{self, Format, Identity};
-use crate::report::{Class, ValueRow, VerifyRow, place_of, short_key_id_hash};
+use crate::report::{Class, ValueRow, VerifyRow, place_of};
 use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
-use crate::transformer::envelope::{self, DekFailure};
 use crate::transformer::{
     DataContext, Error, FromStorage, Header, KeyId, KeyLabel, OpenedBy, ProviderKind, ResourceTransformer,
     ResourceTransformers,
@@ -40,7 +40,7 @@ pub struct Judged {
 }
 
 /// A verdict on its way.
-struct Verdict {
+pub(super) struct Verdict {
     class: Class,
     message: String,
     opened_by: Option<OpenedBy>,
@@ -50,11 +50,17 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn new(class: Class, message: impl Into<String>) -> Self {
+    pub(super) fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), opened_by: None, needs: None, needs_inside: None, unauthenticated: None }
     }
 
-    fn needing(mut self, label: KeyLabel) -> Self {
+    /// The keys that should have opened it: what else they open decides.
+    pub(super) fn until_more_is_known(mut self, claimants: Vec<KeyId>) -> Self {
+        self.unauthenticated = Some(claimants);
+        self
+    }
+
+    pub(super) fn needing(mut self, label: KeyLabel) -> Self {
         self.needs = Some(label);
         self
     }
@@ -249,11 +255,11 @@ impl<'t> Judge<'t> {
             }
             Header::KmsV1 { name, envelope } => {
                 let label = KeyLabel::new(ProviderKind::KmsV1, String::from_utf8_lossy(name));
-                self.explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
+                explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
             }
             Header::KmsV2 { name, envelope } => {
                 let label = KeyLabel::new(ProviderKind::KmsV2, String::from_utf8_lossy(name));
-                self.explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
+                explain_kms(value, resource, list, header, error, label, envelope.as_ref().err())
             }
         }
     }
@@ -283,7 +289,7 @@ impl<'t> Judge<'t> {
             if opens_without_line_feed(value, list) {
                 return Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
             }
-            return Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::WrongKey, "") }.needing(label);
+            return Verdict::new(Class::WrongKey, "").until_more_is_known(claimants).needing(label);
         }
         let not_block_multiple = error.causes().any(|cause| matches!(cause, Error::NotBlockMultiple));
         if not_block_multiple {
@@ -297,52 +303,6 @@ impl<'t> Judge<'t> {
             Some(required) => too_short(&label, required, payload.len()),
             None => Verdict::new(Class::Malformed, format!("{label}: {error}")),
         }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the state of one explanation")]
-    fn explain_kms(
-        &self,
-        value: &StoredValue,
-        resource: ResourceRef<'_>,
-        list: &ResourceTransformer,
-        header: &Header<'_>,
-        error: &Error,
-        label: KeyLabel,
-        envelope: Option<&envelope::Error>,
-    ) -> Verdict {
-        if list.kms_claimants(&value.value).next().is_none() {
-            let message =
-                format!("written by {label}, and {resource} have no such provider: add it to their providers");
-            return Verdict::new(Class::NoProvider, message).needing(label);
-        }
-        if let Some(error) = envelope {
-            return explain_envelope(value, list, &label, error).needing(label);
-        }
-        if let Some(failure) = error.kms_failure() {
-            return explain_kms_failure(failure, list, header, &label).needing(label);
-        }
-        if error.is_authentication_failure() {
-            if opens_without_line_feed(value, list) {
-                return Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}")).needing(label);
-            }
-            let claimants = list.claimants(header).collect();
-            return Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::WrongKey, "") }.needing(label);
-        }
-        let too_short = error.causes().find_map(|cause| match cause {
-            Error::TooShort { required, actual } => Some((*required, *actual)),
-            _ => None,
-        });
-        match too_short {
-            Some((required, actual)) => Verdict::new(
-                Class::Truncated,
-                format!(
-                    "{label}: {actual} bytes of data are in the envelope, at least {required} are needed. Restore it from \
-                     a backup"
-                ),
-            ),
-            None => Verdict::new(Class::Malformed, format!("{label}: {error}")),
-        }
-        .needing(label)
     }
 
     fn explain_length(
@@ -455,68 +415,13 @@ impl<'t> Judge<'t> {
 }
 
 /// etcdctl ends what it prints with a line feed, and who puts that back has put one byte more.
-const LINE_FEED_ADDED: &str = "a line feed was added at the end; without it the value opens. Put it back without it";
+pub(super) const LINE_FEED_ADDED: &str =
+    "a line feed was added at the end; without it the value opens. Put it back without it";
 
-fn opens_without_line_feed(value: &StoredValue, list: &ResourceTransformer) -> bool {
+pub(super) fn opens_without_line_feed(value: &StoredValue, list: &ResourceTransformer) -> bool {
     value.value.strip_suffix(b"\n").is_some_and(|shorter| {
         list.open(shorter, DataContext::new(&value.key)).is_ok_and(|(opened, _)| object::identify(&opened.data).is_ok())
     })
-}
-
-/// The envelope is not one.
-fn explain_envelope(
-    value: &StoredValue,
-    list: &ResourceTransformer,
-    label: &KeyLabel,
-    error: &envelope::Error,
-) -> Verdict {
-    match error {
-        envelope::Error::UnknownDekSourceType { value } => Verdict::new(
-            Class::NewerFormat,
-            format!("{label}: encryptedDEKSourceType {value} is newer than this program: use a newer one"),
-        ),
-        envelope::Error::DekTruncated => {
-            Verdict::new(Class::Truncated, format!("{label}: {error}. Restore it from a backup"))
-        }
-        _ if opens_without_line_feed(value, list) => {
-            Verdict::new(Class::Malformed, format!("{label}: {LINE_FEED_ADDED}"))
-        }
-        error => Verdict::new(Class::Malformed, format!("{label}: {error}. Restore it from a backup")),
-    }
-}
-
-/// The KMS gave no data key.
-fn explain_kms_failure(
-    failure: &DekFailure,
-    list: &ResourceTransformer,
-    header: &Header<'_>,
-    label: &KeyLabel,
-) -> Verdict {
-    let key = header.kms_key_id().map(|key_id| format!(" of key ID {}", short_key_id_hash(key_id))).unwrap_or_default();
-    match failure {
-        DekFailure::KeyUnknown(_) => Verdict::new(
-            Class::KmsKeyUnknown,
-            format!(
-                "{label}: its data key is encrypted by a key{key}: {failure}. The key was deleted, or this is another KMS \
-                 than the one that wrote it"
-            ),
-        ),
-        // Damage of an encrypted data key looks like this too: what else opens tells.
-        DekFailure::Refused(_) => {
-            let claimants = list.claimants(header).collect();
-            let message = format!("{label}: the data key{key} is not decrypted: {failure}");
-            Verdict { unauthenticated: Some(claimants), ..Verdict::new(Class::KmsRefused, message) }
-        }
-        DekFailure::Unusable(_) => Verdict::new(Class::KmsRefused, format!("{label}: {failure}")),
-        DekFailure::Length { .. } => Verdict::new(
-            Class::Malformed,
-            format!("{label}: {failure}: the KMS is another than the one that wrote it, or the value is damaged"),
-        ),
-        _ => Verdict::new(
-            Class::KmsUnavailable,
-            format!("{label}: {failure}. Nothing is known to be wrong with the value"),
-        ),
-    }
 }
 
 fn too_short(label: &KeyLabel, required: usize, actual: usize) -> Verdict {

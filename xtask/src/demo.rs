@@ -40,10 +40,10 @@ const STEPS: [Step; 6] = [
 
 pub(crate) fn run() -> Result<(), Error> {
     let interrupted = catch_signals()?;
-    let tools = setup::run()?;
+    let tools = setup::basics()?;
     let mut build = workspace::cargo();
     build.args(["build", "--release", "--locked", "--package", "atrest"]);
-    command::run(tools.tell(&mut build))?;
+    command::run(build.env("PROTOC", &tools.protoc))?;
     if interrupted.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }

@@ -49,21 +49,36 @@ impl Tools {
     }
 }
 
-/// Finds or brings each tool. Doing it again changes nothing.
-pub(crate) fn run() -> Result<Tools, Error> {
+/// What it takes to build, and one etcd.
+#[derive(Debug)]
+pub(crate) struct Basics {
+    dir: PathBuf,
+    /// `protoc`, or `protox`.
+    pub(crate) protoc: PathBuf,
+    /// A folder with etcd, etcdctl and etcdutl 3.5.
+    pub(crate) etcd_3_5: PathBuf,
+}
+
+/// Finds or brings what a demonstration needs.
+pub(crate) fn basics() -> Result<Basics, Error> {
     let dir = workspace::target_dir()?.join("tools");
     std::fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
-
     let protoc = protoc::find_or_install()?;
     say("protoc", &protoc);
+    let etcd_3_5 = etcd_3_5::find_or_download(&dir)?;
+    say("etcd 3.5", &etcd_3_5);
+    Ok(Basics { dir, protoc, etcd_3_5 })
+}
+
+/// Finds or brings each tool. Doing it again changes nothing.
+pub(crate) fn run() -> Result<Tools, Error> {
+    let Basics { dir, protoc, etcd_3_5 } = basics()?;
     // The tests make PKCS#1 and SEC1 keys with it.
     let openssl = match workspace::on_path("openssl") {
         Some(openssl) => openssl,
         None => apt::install("openssl", &["openssl"], "install the openssl command line")?,
     };
     say("openssl", &openssl);
-    let etcd_3_5 = etcd_3_5::find_or_download(&dir)?;
-    say("etcd 3.5", &etcd_3_5);
     let etcd_3_4 = etcd_3_4::find_or_download(&dir)?;
     say("etcd 3.4", &etcd_3_4);
     let grpcio_python = grpcio::find_or_install(&dir)?;
