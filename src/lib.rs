@@ -5,8 +5,7 @@
 //!
 //! # What it does not do
 //!
-//! It does not decode objects beyond their identity, and it does not ask a KMS: values of KMS providers are recognised, not opened.
-//! It writes to etcd only in [`rekey`]. It prints nothing.
+//! It does not decode objects beyond their identity. It writes to etcd only in [`rekey`]. It prints nothing.
 //!
 //! # Rooms
 //!
@@ -14,10 +13,14 @@
 //!
 //! ```text
 //! rekey   verify   scan              one operation each: a source and options in, a report out
-//! storage   object   report   source  etcd; what came out; plain data; where values come from
+//! storage   kms   object   report   source
+//!                                    etcd; KMS plugins; what came out; plain data; where values come from
 //! transformer                        opens and seals values; no I/O
 //! config   resource   secret         the configuration; etcd keys; key material
 //! ```
+//!
+//! Values of a KMS are opened in two steps. What they need is asked of the KMS first, each data key once, by a
+//! [`DekResolver`](transformer::envelope::DekResolver) like [`kms::Kms`]; then they are opened like all others.
 //!
 //! Log output, errors and reports hold neither key material nor plaintext.
 //!

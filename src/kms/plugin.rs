@@ -111,7 +111,10 @@ impl Plugin {
         match learned {
             Ok(key_id) => self.provider.set_status(Ok(&key_id)),
             Err(error) => {
-                let failure = DekFailure::NoStatus(error.chain());
+                let failure = match error.is_unavailable() {
+                    true => DekFailure::NoStatus(error.chain()),
+                    false => DekFailure::from(error),
+                };
                 self.set_down(Some(&failure));
                 self.provider.set_status(Err(failure));
             }

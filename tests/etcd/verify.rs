@@ -142,7 +142,7 @@ fn a_rotation_leaves_what_is_damaged_and_does_the_rest() {
 
         // A provider that writes and cannot: told before anything is written.
         let refused = rekey("kms.yaml");
-        assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(3), ""));
         assert!(refused.stderr.contains("kms-v2/cloud-kms"), "{}", refused.stderr);
         assert_eq!(everything(&etcd).len(), before.len());
 
