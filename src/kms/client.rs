@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 use tonic::transport::Channel;
@@ -7,14 +8,16 @@ use zeroize::Zeroizing;
 use super::api::v1beta1::key_management_service_client::KeyManagementServiceClient as V1;
 use super::api::v2::key_management_service_client::KeyManagementServiceClient as V2;
 use super::api::{v1beta1, v2};
+use super::connection::said;
 use super::{Connection, Error};
+use crate::report::key_id_hash;
 use crate::secret::Key;
 
 /// The version of the API of KMS v1, in every request and in the plugin's answer.
 const V1BETA1: &str = "v1beta1";
 
 /// What a plugin of KMS v2 says of itself, as it says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Status {
     /// `v2`, or `v2beta1`.
     pub version: String,
@@ -22,6 +25,13 @@ pub struct Status {
     pub healthz: String,
     /// The ID of the key that encrypts now.
     pub key_id: String,
+}
+
+impl std::fmt::Debug for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key_id = key_id_hash(&self.key_id);
+        write!(f, "Status({:?}, {:?}, {key_id})", self.version, said(&self.healthz, Some(&self.key_id)))
+    }
 }
 
 /// What Encrypt of KMS v2 answers, as it is, and what Decrypt takes.
@@ -47,13 +57,31 @@ pub struct Client {
     connection: Connection,
     /// KMS v1 wants the version checked before the first call; only a success is remembered.
     v1_checked: OnceCell<()>,
+    /// The key ID that was named last, which no error may repeat.
+    last_key_id: Mutex<String>,
 }
 
 impl Client {
     /// A client that has not connected yet.
     #[must_use]
     pub fn new(connection: Connection) -> Self {
-        Self { connection, v1_checked: OnceCell::new() }
+        Self { connection, v1_checked: OnceCell::new(), last_key_id: Mutex::default() }
+    }
+
+    fn last_key_id(&self) -> String {
+        self.last_key_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note_key_id(&self, key_id: &str) {
+        key_id.clone_into(&mut self.last_key_id.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Makes calls of KMS v1, which all together take no longer than one may.
+    async fn within<T>(&self, method: &'static str, calls: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match tokio::time::timeout(self.connection.timeout(), calls).await {
+            Ok(result) => result,
+            Err(_) => Err(self.connection.timed_out(method)),
+        }
     }
 
     /// The connection.
@@ -71,7 +99,9 @@ impl Client {
         let call = |channel, timeout| async move {
             v2(channel).status(Connection::request(v2::StatusRequest {}, timeout)).await
         };
-        let v2::StatusResponse { version, healthz, key_id } = self.connection.call("Status", None, call).await?;
+        let last = self.last_key_id();
+        let v2::StatusResponse { version, healthz, key_id } = self.connection.call("Status", Some(&last), call).await?;
+        self.note_key_id(&key_id);
         Ok(Status { version, healthz, key_id })
     }
 
@@ -87,7 +117,7 @@ impl Client {
             async move { v2(channel).encrypt(Connection::request(request, timeout)).await }
         };
         let v2::EncryptResponse { ciphertext, key_id, annotations } =
-            self.connection.call("Encrypt", None, call).await?;
+            self.connection.call("Encrypt", Some(&self.last_key_id()), call).await?;
         Ok(Encrypted { ciphertext, key_id, annotations })
     }
 
@@ -141,12 +171,15 @@ impl Client {
     ///
     /// When the plugin does not answer, answers with an error, or speaks another version.
     pub async fn v1_encrypt(&self, plain: &Key) -> Result<Vec<u8>, Error> {
-        self.check_v1().await?;
         let call = |channel, timeout| {
             let request = v1beta1::EncryptRequest { version: V1BETA1.to_owned(), plain: plain.expose().to_vec() };
             async move { v1(channel).encrypt(Connection::request(request, timeout)).await }
         };
-        Ok(self.connection.call("Encrypt", None, call).await?.cipher)
+        let calls = async {
+            self.check_v1().await?;
+            Ok(self.connection.call("Encrypt", None, call).await?.cipher)
+        };
+        self.within("Encrypt", calls).await
     }
 
     /// `/v1beta1.KeyManagementService/Decrypt`.
@@ -155,13 +188,16 @@ impl Client {
     ///
     /// When the plugin does not answer, answers with an error, or speaks another version.
     pub async fn v1_decrypt(&self, cipher: &[u8]) -> Result<Key, Error> {
-        self.check_v1().await?;
         let call = |channel, timeout| {
             let request = v1beta1::DecryptRequest { version: V1BETA1.to_owned(), cipher: cipher.to_vec() };
             async move { v1(channel).decrypt(Connection::request(request, timeout)).await }
         };
-        let mut answer = self.connection.call("Decrypt", None, call).await?;
-        Ok(Key::new(Zeroizing::new(std::mem::take(&mut answer.plain))))
+        let calls = async {
+            self.check_v1().await?;
+            let mut answer = self.connection.call("Decrypt", None, call).await?;
+            Ok(Key::new(Zeroizing::new(std::mem::take(&mut answer.plain))))
+        };
+        self.within("Decrypt", calls).await
     }
 }
 

@@ -2,12 +2,14 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Target};
@@ -31,6 +33,8 @@ pub struct Connection {
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 /// What a plugin says is repeated up to here.
 const MAX_SAID: usize = 300;
+/// A key ID of fewer bytes is not looked for.
+const MIN_SECRET: usize = 4;
 /// How soon a socket is tried again that nobody listens on.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -78,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// Makes a call, once more when the connection breaks under it and there is time left.
+    /// Makes a call, again when the connection breaks under it and there is time left.
     ///
     /// `secret` is a text that no error may repeat: a key ID.
     pub(super) async fn call<T, F>(
@@ -94,9 +98,15 @@ impl Connection {
         let deadline = Instant::now() + self.timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let status = match tokio::time::timeout(left, call(channel.clone(), left)).await {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => status,
+            // tonic panics at a `grpc-status-details-bin` that is not base64: a plugin may not end us.
+            let answer = AssertUnwindSafe(call(channel.clone(), left)).catch_unwind();
+            let status = match tokio::time::timeout(left, answer).await {
+                Ok(Ok(Ok(response))) => return Ok(response.into_inner()),
+                Ok(Ok(Err(status))) => status,
+                Ok(Err(_)) => {
+                    let message = "the plugin's answer cannot be understood".to_owned();
+                    return Err(Error::Rpc { method, code: tonic::Code::Internal, message });
+                }
                 Err(_) => return Err(self.timed_out(method)),
             };
             // What has a source comes from the transport, and not from the plugin.
@@ -114,7 +124,7 @@ impl Connection {
         }
     }
 
-    fn timed_out(&self, method: &'static str) -> Error {
+    pub(super) fn timed_out(&self, method: &'static str) -> Error {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             Some(cause) => Error::Unreachable { endpoint: self.endpoint.to_string(), timeout: self.timeout, cause },
             None => Error::Timeout { method, timeout: self.timeout },
@@ -134,9 +144,10 @@ impl Connection {
 }
 
 /// What a plugin says, in one line, cut, and without the key ID.
-fn said(message: &str, secret: Option<&str>) -> String {
+pub(super) fn said(message: &str, secret: Option<&str>) -> String {
     let message = match secret {
-        Some(secret) if !secret.is_empty() => message.replace(secret, "(key ID)"),
+        // A shorter one tells nothing, and would be found everywhere.
+        Some(secret) if secret.len() >= MIN_SECRET => message.replace(secret, "(key ID)"),
         _ => message.to_owned(),
     };
     let mut shown: String = message

@@ -43,6 +43,15 @@ pub enum Error {
         /// What the plugin says.
         message: String,
     },
+    /// The plugin has not answered others for long, so it was not asked.
+    #[error("not asked, because it did not answer others: {0}")]
+    GivenUp(String),
+    /// It was not asked, because everything is to stop.
+    #[error("not asked: interrupted")]
+    Stopped,
+    /// What the KMS encrypts it does not decrypt, or not to the same.
+    #[error("what the KMS encrypts it does not give back: {0}")]
+    NotGivenBack(String),
     /// KMS v1: the plugin speaks another version.
     #[error("the plugin speaks version {version:?}, only v1beta1 is supported")]
     Version {
@@ -66,6 +75,12 @@ pub enum Error {
     /// No random bytes for a data key.
     #[error("no random bytes from the operating system")]
     Randomness(#[source] getrandom::Error),
+    /// Two endpoints are given for one provider.
+    #[error("two endpoints are given for {name:?}")]
+    TwoEndpoints {
+        /// The name that was given.
+        name: String,
+    },
     /// An endpoint is given for a provider that the configuration does not have.
     #[error("the configuration has no KMS provider {name:?}")]
     UnknownProvider {
@@ -89,11 +104,16 @@ impl Error {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         let code = self.code();
-        matches!(self, Self::NoSocket { .. })
+        matches!(self, Self::NoSocket { .. } | Self::GivenUp(_) | Self::Stopped)
             || matches!(
                 code,
                 Some(Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::ResourceExhausted)
             )
+    }
+
+    /// Whether the plugin failed and does not say why.
+    pub(super) fn is_unexplained(&self) -> bool {
+        matches!(self.code(), Some(Code::Unknown | Code::Internal | Code::Aborted))
     }
 
     /// The error and its causes in one line.
@@ -113,10 +133,17 @@ impl Error {
 impl From<Error> for DekFailure {
     fn from(error: Error) -> Self {
         let text = error.chain();
+        if matches!(error, Error::Stopped) {
+            return Self::NotAsked;
+        }
         match error.code() {
             _ if error.is_unavailable() => Self::Unavailable(text),
             Some(Code::NotFound) => Self::KeyUnknown(text),
-            Some(_) => Self::Refused(text),
+            Some(Code::InvalidArgument | Code::DataLoss | Code::OutOfRange) => Self::Refused(text),
+            Some(Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition | Code::Unimplemented) => {
+                Self::Denied(text)
+            }
+            Some(_) => Self::Failed(text),
             None => Self::Unusable(text),
         }
     }

@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod keeper;
 mod metrics;
+mod patience;
 mod plugin;
 mod resolver;
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub status_interval: Duration,
     /// How soon after a failure it is asked for again.
     pub retry_interval: Duration,
+    /// How long one goes on asking a plugin that has answered before and does not answer now, as while it restarts.
+    pub patience: Duration,
     /// How long after the last healthy status values are still written.
     pub write_validity: Duration,
     /// What is counted, where it is.
@@ -48,6 +51,7 @@ impl Default for Options {
             endpoints: Vec::new(),
             status_interval: Duration::from_secs(60),
             retry_interval: Duration::from_secs(10),
+            patience: Duration::from_secs(30),
             write_validity: Duration::from_secs(180),
             metrics: None,
         }

@@ -1,8 +1,11 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
+use super::connection::said;
+use super::patience::Patience;
 use super::{Client, Connection, Encrypted, Error, Metrics, Options, Status};
 use crate::report::key_id_hash;
 use crate::secret::Key;
@@ -14,21 +17,18 @@ use crate::transformer::{KmsObserver, KmsProvider, WriteState};
 pub(super) struct Plugin {
     pub(super) provider: Arc<KmsProvider>,
     client: Client,
-    /// Until when nobody asks again, and why: a plugin that is down holds up one call, not every one.
-    down: Mutex<Option<(Instant, DekFailure)>>,
-    retry_interval: Duration,
-    /// Held while the status is asked for.
-    status: tokio::sync::Mutex<()>,
+    patience: Patience,
+    /// Held while the status is learned.
+    learning: tokio::sync::Mutex<()>,
     metrics: Option<Arc<Metrics>>,
 }
 
-/// How often a plugin is asked again that limits the rate, and how long is waited in between at first.
-const THROTTLED_RETRIES: u32 = 7;
-const THROTTLED_WAIT: Duration = Duration::from_millis(100);
+/// What has no `stop` of its own.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl Plugin {
     pub(super) fn new(provider: &Arc<KmsProvider>, options: &Options) -> Self {
-        let named = options.endpoints.iter().find(|(name, _)| *name == provider.label().name);
+        let named = options.endpoints.iter().find(|(name, _)| is_named(provider, name));
         if let Some(metrics) = &options.metrics {
             provider.observe(Arc::clone(metrics) as Arc<dyn KmsObserver>);
         }
@@ -36,9 +36,8 @@ impl Plugin {
         Self {
             provider: Arc::clone(provider),
             client: Client::new(Connection::new(endpoint, provider.timeout())),
-            down: Mutex::default(),
-            retry_interval: options.retry_interval,
-            status: tokio::sync::Mutex::new(()),
+            patience: Patience::new(options.patience, options.retry_interval),
+            learning: tokio::sync::Mutex::new(()),
             metrics: options.metrics.clone(),
         }
     }
@@ -78,28 +77,17 @@ impl Plugin {
         key
     }
 
-    fn set_down(&self, failure: Option<&DekFailure>) {
-        let mut down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
-        *down = failure.map(|failure| (Instant::now() + self.retry_interval, failure.clone()));
-    }
-
-    /// Why nobody is to be asked just now.
-    fn is_down(&self) -> Option<DekFailure> {
-        let down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
-        down.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, failure)| failure.clone())
-    }
-
     /// Learns the key ID by which values are current, unless it is known. A status with a valid key ID is enough to read by,
     /// whatever else the plugin says of its health.
-    pub(super) async fn learn_status(&self) {
+    pub(super) async fn learn_status(&self, stop: &AtomicBool) {
         if !self.provider.is_v2() || self.provider.has_status() {
             return;
         }
-        let _one_at_a_time = self.status.lock().await;
-        if self.provider.has_status() || self.is_down().is_some() {
+        let _one_at_a_time = self.learning.lock().await;
+        if self.provider.has_status() {
             return;
         }
-        let learned = match self.status().await {
+        let learned = match self.patience.call(stop, || self.status()).await {
             Ok(status) => {
                 if let Err(error) = check_health(&status) {
                     tracing::warn!(provider = %self.provider.label(), "{error}");
@@ -110,57 +98,37 @@ impl Plugin {
         };
         match learned {
             Ok(key_id) => self.provider.set_status(Ok(&key_id)),
-            Err(error) => {
-                let failure = match error.is_unavailable() {
-                    true => DekFailure::NoStatus(error.chain()),
-                    false => DekFailure::from(error),
-                };
-                self.set_down(Some(&failure));
-                self.provider.set_status(Err(failure));
+            Err(error) if error.is_unavailable() => {
+                self.provider.set_status(Err(DekFailure::NoStatus(error.chain())));
             }
+            Err(error) => self.provider.set_status(Err(DekFailure::from(error))),
         }
     }
 
     /// Has a DEK source decrypted, and tells the provider.
-    pub(super) async fn resolve(&self, source: &DekSource) {
+    pub(super) async fn resolve(&self, source: &DekSource, stop: &AtomicBool) {
         if self.provider.is_v2() && !self.provider.has_status() {
             // As upstream: without a status nothing is read, and so nothing is asked.
             return;
         }
-        if let Some(failure) = self.is_down() {
-            return self.provider.put_dek(source, Err(failure));
+        let mut answer = self.patience.call(stop, || self.decrypt(source)).await;
+        if matches!(&answer, Err(error) if error.is_unexplained()) {
+            // Many plugins answer every error so, also one that passes.
+            tokio::time::sleep(FAILED_WAIT).await;
+            answer = self.patience.call(stop, || self.decrypt(source)).await;
         }
-        match self.decrypt(source).await {
-            Ok(plaintext) => {
-                self.set_down(None);
-                self.provider.put_dek(source, Ok(&plaintext));
-            }
+        match answer {
+            Ok(plaintext) => self.provider.put_dek(source, Ok(&plaintext)),
+            Err(Error::Stopped) => {}
             Err(error) => {
                 let failure = DekFailure::from(error);
                 tracing::debug!(provider = %self.provider.label(), error = %failure, "a DEK source was not decrypted");
-                if failure.is_transient() {
-                    self.set_down(Some(&failure));
-                }
                 self.provider.put_dek(source, Err(failure));
             }
         }
     }
 
     async fn decrypt(&self, source: &DekSource) -> Result<Key, Error> {
-        let mut wait = THROTTLED_WAIT;
-        for _ in 0..THROTTLED_RETRIES {
-            match self.decrypt_once(source).await {
-                Err(error) if error.code() == Some(tonic::Code::ResourceExhausted) => {
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
-                }
-                result => return result,
-            }
-        }
-        self.decrypt_once(source).await
-    }
-
-    async fn decrypt_once(&self, source: &DekSource) -> Result<Key, Error> {
         match source {
             DekSource::V1 { encrypted_dek } => self.client.v1_decrypt(encrypted_dek).await,
             DekSource::V2 { encrypted_dek_source, key_id, annotations, .. } => {
@@ -176,24 +144,29 @@ impl Plugin {
 
     /// A status by which values may be written.
     pub(super) async fn healthy_status(&self) -> Result<Status, Error> {
-        let status = self.status().await?;
+        let status = self.patience.call(&NEVER, || self.status()).await?;
         check_key_id(&status)?;
         check_health(&status)?;
         Ok(status)
     }
 
-    /// Has a new seed encrypted by the key that the status names, and writes by it from now on.
+    /// Has a new seed encrypted by the key that the status names, makes sure that the KMS gives it back, and writes by it from
+    /// now on.
     pub(super) async fn renew_write_state(&self, status: &Status, validity: Duration) -> Result<(), Error> {
         let valid_until = Instant::now() + validity;
         let seed = self.generate()?;
-        let answer = self.timed("Encrypt", self.client.encrypt(&seed)).await?;
+        let encrypt = || self.timed("Encrypt", self.client.encrypt(&seed));
+        let answer = self.patience.call(&NEVER, encrypt).await?;
         if answer.key_id != status.key_id {
             return Err(Error::KeyIdMismatch {
                 encrypt: key_id_hash(&answer.key_id),
                 status: key_id_hash(&status.key_id),
             });
         }
-        let state = WriteState::new(&seed, answer.ciphertext, answer.key_id, answer.annotations)?;
+        let state =
+            WriteState::new(&seed, answer.ciphertext.clone(), answer.key_id.clone(), answer.annotations.clone())?;
+        let decrypt = || self.timed("Decrypt", self.client.decrypt(&answer));
+        given_back(&seed, self.patience.call(&NEVER, decrypt).await)?;
         self.provider.set_status(Ok(&status.key_id));
         self.provider.set_write_state(state, valid_until);
         Ok(())
@@ -202,9 +175,33 @@ impl Plugin {
     /// KMS v1: a data key for one write.
     pub(super) async fn add_fresh_dek(&self) -> Result<(), Error> {
         let dek = self.generate()?;
-        let encrypted = self.client.v1_encrypt(&dek).await?;
+        let encrypted = self.patience.call(&NEVER, || self.client.v1_encrypt(&dek)).await?;
         // A key of 32 bytes is always one of AES.
         self.provider.add_fresh_dek(&dek, encrypted).map_err(|failure| Error::Unhealthy(failure.to_string()))
+    }
+
+    /// KMS v1: makes sure that the KMS gives back what it encrypts.
+    pub(super) async fn check_round_trip(&self) -> Result<(), Error> {
+        let dek = self.generate()?;
+        let encrypted = self.patience.call(&NEVER, || self.client.v1_encrypt(&dek)).await?;
+        given_back(&dek, self.patience.call(&NEVER, || self.client.v1_decrypt(&encrypted)).await)
+    }
+}
+
+/// How long is waited before a plugin is asked again that failed without saying why.
+const FAILED_WAIT: Duration = Duration::from_millis(100);
+
+/// Whether an endpoint is for a provider: it names it as `cloud-kms`, or as `kms-v2/cloud-kms`.
+pub(super) fn is_named(provider: &KmsProvider, name: &str) -> bool {
+    provider.label().name == name || provider.label().to_string() == name
+}
+
+fn given_back(key: &Key, answer: Result<Key, Error>) -> Result<(), Error> {
+    match answer {
+        Ok(decrypted) if decrypted == *key => Ok(()),
+        Ok(_) => Err(Error::NotGivenBack("Decrypt answers other bytes than were encrypted".to_owned())),
+        Err(error) if error.is_unavailable() => Err(error),
+        Err(error) => Err(Error::NotGivenBack(error.chain())),
     }
 }
 
@@ -227,11 +224,11 @@ fn check_key_id(status: &Status) -> Result<(), Error> {
 
 fn check_health(status: &Status) -> Result<(), Error> {
     if !matches!(status.version.as_str(), "v2" | "v2beta1") {
-        let version: String = status.version.chars().take(64).collect();
+        let version = said(&status.version, Some(&status.key_id));
         return Err(Error::Unhealthy(format!("Status answers the version {version:?}, neither v2 nor v2beta1")));
     }
     if status.healthz != "ok" {
-        let healthz: String = status.healthz.chars().take(300).collect();
+        let healthz = said(&status.healthz, Some(&status.key_id));
         return Err(Error::Unhealthy(format!("Status answers healthz {healthz:?}")));
     }
     Ok(())

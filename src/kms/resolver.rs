@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt as _;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::plugin::Plugin;
+use super::plugin::{Plugin, is_named};
 use super::{Error, Options, keeper};
 use crate::transformer::envelope::{DekFailure, DekResolver, DekSource, Wanted};
 use crate::transformer::{KmsProvider, ResourceTransformers};
@@ -41,9 +42,13 @@ impl Kms {
     /// [`Error::UnknownProvider`] when an endpoint is given for a provider that there is not.
     pub fn new(transformers: &ResourceTransformers, options: Options) -> Result<Self, Error> {
         let providers = transformers.kms_providers();
-        let is_known = |name: &str| providers.iter().any(|provider| provider.label().name == name);
-        if let Some((name, _)) = options.endpoints.iter().find(|(name, _)| !is_known(name)) {
-            return Err(Error::UnknownProvider { name: name.clone() });
+        for (i, (name, _)) in options.endpoints.iter().enumerate() {
+            if !providers.iter().any(|provider| is_named(provider, name)) {
+                return Err(Error::UnknownProvider { name: name.clone() });
+            }
+            if options.endpoints.iter().take(i).any(|(other, _)| other == name) {
+                return Err(Error::TwoEndpoints { name: name.clone() });
+            }
         }
         Ok(Self {
             plugins: providers.iter().map(|provider| Arc::new(Plugin::new(provider, &options))).collect(),
@@ -58,42 +63,68 @@ impl Kms {
         self.plugins.get(provider.index())
     }
 
-    async fn resolve_one(&self, provider: &KmsProvider, source: &DekSource) {
+    async fn resolve_one(&self, provider: &KmsProvider, source: &DekSource, stop: &AtomicBool) {
         let Some(plugin) = self.plugin(provider) else { return };
         let key = (provider.index(), source.cache_key());
-        let cell = {
-            let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(under_way.entry(key.clone()).or_default())
-        };
+        let under_way = UnderWay::new(&self.under_way, key);
         let ask = async || {
             // Somebody may have asked between the look into the cache and now.
-            if !provider.knows(&key.1) {
+            if !provider.knows(&under_way.key.1) && !stop.load(Ordering::Relaxed) {
                 // The semaphore is never closed.
                 let _permit = self.permits.acquire().await;
-                plugin.resolve(source).await;
+                plugin.resolve(source, stop).await;
             }
         };
-        cell.get_or_init(ask).await;
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        under_way.cell.get_or_init(ask).await;
+    }
+}
+
+/// A source that is being asked for. Dropped, it is so no longer, whoever waited for it.
+struct UnderWay<'k> {
+    all: &'k Mutex<HashMap<SourceKey, Arc<OnceCell<()>>>>,
+    key: SourceKey,
+    cell: Arc<OnceCell<()>>,
+}
+
+impl<'k> UnderWay<'k> {
+    fn new(all: &'k Mutex<HashMap<SourceKey, Arc<OnceCell<()>>>>, key: SourceKey) -> Self {
+        let cell = Arc::clone(all.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default());
+        Self { all, key, cell }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have begun for the same source since this one was answered.
+        if all.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell)) {
+            all.remove(&self.key);
+        }
     }
 }
 
 impl DekResolver for Kms {
-    async fn resolve(&self, wanted: Wanted) {
-        let statuses = wanted.providers().filter_map(|provider| self.plugin(provider)).cloned().collect::<Vec<_>>();
-        futures::future::join_all(statuses.iter().map(|plugin| plugin.learn_status())).await;
+    async fn resolve(&self, wanted: Wanted, stop: &AtomicBool) {
+        let plugins: Vec<_> = wanted.providers().filter_map(|provider| self.plugin(provider)).cloned().collect();
+        futures::future::join_all(plugins.iter().map(|plugin| plugin.learn_status(stop))).await;
         let sources = futures::stream::iter(wanted.into_sources());
         let limit = Some(self.options.concurrency.max(1));
-        sources.for_each_concurrent(limit, async |(provider, source)| self.resolve_one(&provider, &source).await).await;
+        let ask = async |(provider, source): (Arc<KmsProvider>, DekSource)| {
+            self.resolve_one(&provider, &source, stop).await;
+        };
+        sources.for_each_concurrent(limit, ask).await;
     }
 
     async fn begin_writing(&self, provider: &Arc<KmsProvider>) -> Result<(), DekFailure> {
         let Some(plugin) = self.plugin(provider) else { return Err(DekFailure::NotAsked) };
-        if !provider.is_v2() {
-            return plugin.add_fresh_dek().await.map_err(DekFailure::from);
-        }
         let mut keepers = self.keepers.lock().await;
         if keepers.contains_key(&provider.index()) {
+            return Ok(());
+        }
+        if !provider.is_v2() {
+            plugin.check_round_trip().await.map_err(DekFailure::from)?;
+            // Nothing has to be kept: each write has a data key of its own.
+            keepers.insert(provider.index(), tokio::spawn(std::future::ready(())));
             return Ok(());
         }
         let status = plugin.healthy_status().await.map_err(DekFailure::from)?;
@@ -103,13 +134,13 @@ impl DekResolver for Kms {
     }
 
     async fn prepare_write(&self, provider: &Arc<KmsProvider>) -> Result<(), DekFailure> {
+        self.begin_writing(provider).await?;
         match self.plugin(provider) {
-            Some(_) if provider.is_v2() => Ok(()),
-            Some(plugin) => {
+            Some(plugin) if !provider.is_v2() => {
                 let _permit = self.permits.acquire().await;
                 plugin.add_fresh_dek().await.map_err(DekFailure::from)
             }
-            None => Err(DekFailure::NotAsked),
+            _ => Ok(()),
         }
     }
 }

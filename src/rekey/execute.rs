@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::plan::{self, Group, plan};
 use super::rewrite::{Outcome, Shared, not_object, rewrite};
 use super::space::Space;
 use super::{Error, Options};
-use crate::report::{Class, JournalEntry, Progress, RekeyReport, VerifyRow, WrongKey};
+use crate::report::{Class, JournalEntry, NotRewritten, Progress, RekeyReport, VerifyRow, WrongKey};
 use crate::resource::{GroupResource, Location, Selection};
 use crate::source::{Source as _, StoredValue};
 use crate::storage::{Ranges, RewrapOptions, Store};
@@ -63,7 +63,8 @@ pub async fn execute<K: DekResolver + 'static>(
         return Err(Error::WrongWriteKey { key, values });
     }
     let write_kms = options.write_kms();
-    if !stop.load(Ordering::Relaxed) {
+    // Told before anything is written; where nothing is to be, a KMS need not be there.
+    if plan.to_rewrite + plan.to_open > 0 && !stop.load(Ordering::Relaxed) {
         for (resource, provider) in write_kms.values() {
             kms.begin_writing(provider).await.map_err(|failure| Error::Kms {
                 resource: resource.to_string(),
@@ -78,6 +79,7 @@ pub async fn execute<K: DekResolver + 'static>(
         kms: Arc::clone(kms),
         layout: options.selection.layout.clone(),
         rewrap: execution.rewrap,
+        stop: AtomicBool::new(false),
     });
     let begun = Instant::now();
     let mut pace = Pace::new(execution.rate);
@@ -88,25 +90,26 @@ pub async fn execute<K: DekResolver + 'static>(
         journal: execution.journal.take(),
         unjournaled: 0,
         halted: false,
+        again: false,
         progress,
     };
     for pass in 0..MAX_PASSES {
-        let key_ids = key_ids(&write_kms);
-        progress.begin("rewriting", (pass == 0).then_some(plan.to_rewrite));
+        let generations = generations(&write_kms);
+        progress.begin("rewriting", (pass == 0).then_some(plan.to_rewrite + plan.to_open));
         run.pass(&shared, options, &prefixes, &execution, &mut pace, stop).await?;
         progress.end();
-        if run.halted || stop.load(Ordering::Relaxed) || key_ids == self::key_ids(&write_kms) {
+        if run.halted || stop.load(Ordering::Relaxed) || generations == self::generations(&write_kms) {
             break;
         }
-        // What was written under the former key ID is stale again.
+        // What was written by the former key is stale again.
         run.report
             .notes
             .push("a KMS changed its key while values were rewritten: they were gone through once more".to_owned());
-        run.begin_again();
+        run.again = true;
     }
     let mut report = run.finish();
     report.seconds = begun.elapsed().as_secs_f64();
-    report.planned = plan.to_rewrite;
+    report.planned = plan.to_rewrite + plan.to_open;
     report.notes.extend(plan.decryption_warning());
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
@@ -128,9 +131,9 @@ pub async fn execute<K: DekResolver + 'static>(
 /// How often everything is gone through while a KMS changes its key again and again.
 const MAX_PASSES: u32 = 8;
 
-/// By which key IDs values are written.
-fn key_ids(write_kms: &BTreeMap<usize, (GroupResource, Arc<KmsProvider>)>) -> Vec<Option<String>> {
-    write_kms.values().map(|(_, provider)| provider.key_id().ok()).collect()
+/// How often what writes has changed. Before the first write there is nothing that could.
+fn generations(write_kms: &BTreeMap<usize, (GroupResource, Arc<KmsProvider>)>) -> Vec<u64> {
+    write_kms.values().map(|(_, provider)| provider.write_generation().max(1)).collect()
 }
 
 /// What the header says of a value.
@@ -172,7 +175,41 @@ struct Run<'a> {
     unjournaled: u64,
     /// Nothing more is to be begun.
     halted: bool,
+    /// Everything is gone through another time.
+    again: bool,
     progress: &'a dyn Progress,
+}
+
+/// What a pass leaves as it is: the next one finds it again.
+struct Left {
+    unreadable: Vec<VerifyRow>,
+    too_large: Vec<NotRewritten>,
+    not_objects: Vec<NotRewritten>,
+    failed: Vec<NotRewritten>,
+}
+
+impl Left {
+    fn take(report: &mut RekeyReport) -> Self {
+        Self {
+            unreadable: std::mem::take(&mut report.unreadable),
+            too_large: std::mem::take(&mut report.too_large),
+            not_objects: std::mem::take(&mut report.not_objects),
+            failed: std::mem::take(&mut report.failed),
+        }
+    }
+
+    /// Adds what was not found again.
+    fn put_back(self, report: &mut RekeyReport) {
+        let add = |now: &mut Vec<NotRewritten>, former: Vec<NotRewritten>| {
+            let found: HashSet<_> = now.iter().map(|value| value.key.clone()).collect();
+            now.extend(former.into_iter().filter(|value| !found.contains(&value.key)));
+        };
+        add(&mut report.too_large, self.too_large);
+        add(&mut report.not_objects, self.not_objects);
+        add(&mut report.failed, self.failed);
+        let found: HashSet<_> = report.unreadable.iter().map(|row| row.value.key.clone()).collect();
+        report.unreadable.extend(self.unreadable.into_iter().filter(|row| !found.contains(&row.value.key)));
+    }
 }
 
 impl Run<'_> {
@@ -191,6 +228,7 @@ impl Run<'_> {
         stop: &AtomicBool,
     ) -> Result<(), Error> {
         let mut source = Ranges::of_prefixes(&shared.store, prefixes);
+        let former = Left::take(&mut self.report);
         'pages: while !stop.load(Ordering::Relaxed) && !self.halted {
             let page = match source.next_page().await {
                 Ok(Some(page)) => page,
@@ -211,12 +249,14 @@ impl Run<'_> {
                         continue;
                     }
                     due => {
-                        self.report.already_current += u64::from(due == Due::Current);
+                        // Another time, these have been rewritten, or counted before.
+                        self.report.already_current += u64::from(due == Due::Current && !self.again);
                         continue;
                     }
                 }
                 self.make_room(execution.concurrency, pace).await;
                 if stop.load(Ordering::Relaxed) || self.halted {
+                    shared.stop.store(true, Ordering::Relaxed);
                     break 'pages;
                 }
                 self.writes.spawn(rewrite(Arc::clone(shared), value));
@@ -225,16 +265,11 @@ impl Run<'_> {
         while let Some(outcome) = self.writes.join_next().await {
             self.note(outcome);
         }
+        if self.halted || stop.load(Ordering::Relaxed) {
+            // It has not come to all of them again.
+            former.put_back(&mut self.report);
+        }
         Ok(())
-    }
-
-    /// Forgets what the next pass finds again.
-    fn begin_again(&mut self) {
-        self.report.already_current = 0;
-        self.report.unreadable.clear();
-        self.report.too_large.clear();
-        self.report.not_objects.clear();
-        self.report.failed.clear();
     }
 
     fn halt(&mut self, why: String) {
@@ -283,7 +318,7 @@ impl Run<'_> {
                 plan::add(&mut self.groups, group, bytes);
                 self.write_down(&entry);
             }
-            Outcome::AlreadyCurrent => self.report.already_current += 1,
+            Outcome::AlreadyCurrent => self.report.already_current += u64::from(!self.again),
             Outcome::Gone => self.report.gone += 1,
             Outcome::Refused(row) => self.report.unreadable.push(*row),
             Outcome::TooLarge(value) => self.report.too_large.push(value),

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -8,7 +9,7 @@ use crate::report::{Class, EtcdKey, JournalEntry, NotRewritten, VerifyRow, key_i
 use crate::resource::{KeyLayout, Location};
 use crate::source::StoredValue;
 use crate::storage::{self, Refusal, Rewrap, RewrapOptions, Sealed, Store};
-use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
+use crate::transformer::envelope::{DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, ProviderKind, ResourceTransformer, ResourceTransformers};
 use crate::verify::Judge;
 
@@ -19,6 +20,8 @@ pub(super) struct Shared<K> {
     pub(super) kms: Arc<K>,
     pub(super) layout: KeyLayout,
     pub(super) rewrap: RewrapOptions,
+    /// Set when nothing more is to be asked of a KMS.
+    pub(super) stop: AtomicBool,
 }
 
 /// What became of one value, for the report.
@@ -35,14 +38,16 @@ pub(super) enum Outcome {
 enum NotSealed {
     /// It is not to be: it cannot be read, say.
     Refused(Box<VerifyRow>),
-    /// A KMS has to be asked first.
-    Unresolved(Box<VerifyRow>),
+    /// A KMS has to be asked first what decrypts it.
+    NeedsDek(Box<VerifyRow>),
+    /// A KMS has to be asked first for something to write with.
+    NeedsWriteKey,
     /// The key that writes cannot; when it is fatal, no other value can be written either.
     CannotWrite { row: Box<VerifyRow>, fatal: bool },
 }
 
-/// How often a KMS is asked again for what somebody else wrote meanwhile.
-const MAX_ASKED: u32 = 32;
+/// How often a KMS is asked for something to write one value with: others may take it.
+const MAX_WRITE_KEYS: u32 = 32;
 
 /// What is said of a value that is stale and lies where no object is.
 pub(super) fn not_object(value: &StoredValue) -> NotRewritten {
@@ -56,38 +61,44 @@ pub(super) fn not_object(value: &StoredValue) -> NotRewritten {
 /// Stores a value anew.
 pub(super) async fn rewrite<K: DekResolver>(shared: Arc<Shared<K>>, value: StoredValue) -> Outcome {
     let (key, mod_revision) = (EtcdKey::new(&value.key), value.mod_revision);
+    let failed = |mod_revision, message, fatal| {
+        let not_rewritten = NotRewritten { key: key.clone(), mod_revision, message };
+        Outcome::Failed { not_rewritten, fatal }
+    };
     let mut value = value;
-    for asked in 0..=MAX_ASKED {
-        if let Err(failure) = prepare(&shared, &value).await {
-            let message = format!("cannot be sealed: {failure}");
-            return Outcome::Failed { not_rewritten: NotRewritten { key, mod_revision, message }, fatal: true };
-        }
-        let rewrapped = shared.store.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await;
-        match rewrapped {
-            Ok(Rewrap::Refused { reason: NotSealed::Unresolved(_), value: again }) if asked < MAX_ASKED => {
+    let mut resolved = resolve(&shared, &value).await;
+    let mut write_keys = 0;
+    loop {
+        match shared.store.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await {
+            // Somebody else has written it meanwhile, by another data key.
+            Ok(Rewrap::Refused { reason: NotSealed::NeedsDek(_), value: again }) if resolved != again.mod_revision => {
+                resolved = resolve(&shared, &again).await;
+                value = again;
+            }
+            Ok(Rewrap::Refused { reason: NotSealed::NeedsWriteKey, value: again }) if write_keys < MAX_WRITE_KEYS => {
+                write_keys += 1;
+                let list = shared.transformers.transformer_for_key(&shared.layout, &again.key);
+                if let Some(provider) = list.and_then(ResourceTransformer::write_kms)
+                    && let Err(failure) = shared.kms.prepare_write(provider).await
+                {
+                    return failed(again.mod_revision, format!("cannot be sealed: {failure}"), true);
+                }
                 value = again;
             }
             rewrapped => return outcome(&shared, rewrapped, key, mod_revision),
         }
     }
-    let message = "others write it again and again: run this again".to_owned();
-    Outcome::Failed { not_rewritten: NotRewritten { key, mod_revision, message }, fatal: false }
 }
 
-/// Has what it takes to open and seal a value; nothing where no KMS is.
-async fn prepare<K: DekResolver>(shared: &Shared<K>, value: &StoredValue) -> Result<(), DekFailure> {
-    let location = shared.layout.locate(&value.key);
-    let Some(resource) = location.resource() else { return Ok(()) };
-    let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-    if list.lacks(&value.value) {
+/// Has the KMS asked for what it takes to open a value; says of which revision.
+async fn resolve<K: DekResolver>(shared: &Shared<K>, value: &StoredValue) -> i64 {
+    let list = shared.transformers.transformer_for_key(&shared.layout, &value.key);
+    if let Some(list) = list.filter(|list| list.lacks(&value.value)) {
         let mut wanted = Wanted::default();
         wanted.add(list, &value.value);
-        shared.kms.resolve(wanted).await;
+        shared.kms.resolve(wanted, &shared.stop).await;
     }
-    match list.write_kms() {
-        Some(provider) => shared.kms.prepare_write(provider).await,
-        None => Ok(()),
-    }
+    value.mod_revision
 }
 
 /// What a rewrap came to.
@@ -101,8 +112,11 @@ fn outcome<K>(
         Ok(Rewrap::Rewritten { old, new }) => rewritten(shared, &old, &new),
         Ok(Rewrap::AlreadyCurrent) => Outcome::AlreadyCurrent,
         Ok(Rewrap::Gone) => Outcome::Gone,
-        Ok(Rewrap::Refused { reason: NotSealed::Refused(row) | NotSealed::Unresolved(row), .. }) => {
-            Outcome::Refused(row)
+        Ok(Rewrap::Refused { reason: NotSealed::Refused(row) | NotSealed::NeedsDek(row), .. }) => Outcome::Refused(row),
+        Ok(Rewrap::Refused { reason: NotSealed::NeedsWriteKey, value }) => {
+            let message = "others take what a KMS gives to write with: run this again".to_owned();
+            let not_rewritten = NotRewritten { key, mod_revision: value.mod_revision, message };
+            Outcome::Failed { not_rewritten, fatal: false }
         }
         // It is readable, so the final pass would report it as stale and not say why.
         Ok(Rewrap::Refused { reason: NotSealed::CannotWrite { row, fatal }, value }) => {
@@ -147,14 +161,11 @@ fn seal<K>(shared: &Shared<K>, value: &StoredValue) -> Result<Sealed, Refusal<No
         (Class::Current, ..) => return Ok(Sealed::Current),
         (Class::Stale, Some(opened), Location::Object { resource, .. }) => (opened, resource),
         // What cannot be read, or is not what it should be, must not become a fresh and authenticated value.
-        (class, ..) => {
-            let lacks = location.resource().is_some_and(|resource| {
-                let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
-                list.lacks(&value.value)
-            });
+        _ => {
+            let list = shared.transformers.transformer_for_key(&shared.layout, &value.key);
+            let lacks = list.is_some_and(|list| list.lacks(&value.value));
             let row = Box::new(judged.row);
-            let unresolved = lacks && class == Class::KmsUnavailable;
-            return Err(Refusal(if unresolved { NotSealed::Unresolved(row) } else { NotSealed::Refused(row) }));
+            return Err(Refusal(if lacks { NotSealed::NeedsDek(row) } else { NotSealed::Refused(row) }));
         }
     };
     let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
@@ -174,8 +185,8 @@ fn seal<K>(shared: &Shared<K>, value: &StoredValue) -> Result<Sealed, Refusal<No
                 .to_owned()
         }
         // A data key for one write is used up by the first attempt of several.
-        Err(transformer::Error::NoWriteState { provider }) if provider.provider == ProviderKind::KmsV1 => {
-            return Err(Refusal(NotSealed::Unresolved(Box::new(judged.row))));
+        Err(transformer::Error::NoWriteState { .. }) => {
+            return Err(Refusal(NotSealed::NeedsWriteKey));
         }
         Err(error) => format!("cannot be sealed: {error}"),
     };
@@ -189,10 +200,7 @@ fn sealed_anew(
     context: DataContext<'_>,
 ) -> Result<Option<Vec<u8>>, transformer::Error> {
     let mut sealed = Vec::new();
-    list.seal(plaintext, context, &mut sealed)?;
-    let (reopened, _) = list.open(&sealed, context)?;
-    let same = !reopened.stale && reopened.data.same_as(plaintext);
-    drop(reopened);
+    let same = list.seal_and_reopen(plaintext, context, &mut sealed)?;
     Ok(same.then_some(sealed))
 }
 

@@ -19,8 +19,8 @@ pub(super) struct WriteKeys(BTreeMap<KeyId, Evidence>);
 const KMS_TRIES: u64 = 16;
 
 fn is_of_another_key(error: &Error) -> bool {
-    let refused = matches!(error.kms_failure(), Some(DekFailure::KeyUnknown(_) | DekFailure::Refused(_)));
-    refused || error.is_authentication_failure()
+    let refused = |failure: &DekFailure| matches!(failure, DekFailure::KeyUnknown(_)) || failure.may_be_of_the_value();
+    error.kms_failure().is_some_and(refused) || error.is_authentication_failure()
 }
 
 struct Evidence {
@@ -50,17 +50,22 @@ impl WriteKeys {
     }
 
     /// Opens values that name the keys of their lists, until one of each has been opened.
-    pub(super) async fn look_at(&mut self, values: Vec<(&StoredValue, &ResourceTransformer)>, kms: &impl DekResolver) {
-        let mut wanted = Wanted::default();
+    pub(super) async fn look_at(
+        &mut self,
+        values: Vec<(&StoredValue, &ResourceTransformer)>,
+        kms: &impl DekResolver,
+        stop: &AtomicBool,
+    ) {
         let mut asked = 0;
         for (value, list) in values {
             if list.write_kms().is_some() {
                 if asked >= KMS_TRIES || !self.wants(list) {
                     continue;
                 }
+                let mut wanted = Wanted::default();
                 wanted.add(list, &value.value);
                 asked += 1;
-                kms.resolve(std::mem::take(&mut wanted)).await;
+                kms.resolve(wanted, stop).await;
             }
             self.open(value, list);
         }
@@ -105,7 +110,7 @@ impl WriteKeys {
                 current.then_some(list)
             };
             let values = page.values.iter().filter_map(|value| Some((value, of_write_key(value)?))).collect();
-            self.look_at(values, kms).await;
+            self.look_at(values, kms, stop).await;
             progress.advance(page.values.len() as u64);
         }
         progress.end();

@@ -37,6 +37,8 @@ pub struct RekeyPlan {
     pub rewrite: Vec<PlanGroup>,
     /// How many values that is.
     pub to_rewrite: u64,
+    /// How many values have to be opened to tell whether they are to be rewritten.
+    pub to_open: u64,
     /// How many bytes the rewriting adds to etcd's history until it is compacted, about.
     pub growth_bytes: u64,
     /// How many values are written by the right key already, by their header.
@@ -80,6 +82,7 @@ impl RekeyPlan {
             values: 0,
             rewrite: Vec::new(),
             to_rewrite: 0,
+            to_open: 0,
             growth_bytes: 0,
             current: 0,
             unreadable: 0,

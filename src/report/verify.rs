@@ -54,7 +54,7 @@ pub enum Removable {
     Yes,
     /// Live values need it, or it writes.
     No,
-    /// The values were not all read.
+    /// It cannot be told: the reasons say why.
     Unknown,
 }
 

@@ -40,12 +40,11 @@ pub enum Error {
     #[error("invalid envelope")]
     InvalidEnvelope(#[from] envelope::Error),
     /// The KMS gave no data key for the value.
-    #[error("no data key from {provider}")]
+    #[error("no data key from {provider}: {failure}")]
     Kms {
         /// The provider.
         provider: KeyLabel,
         /// Why.
-        #[source]
         failure: Arc<DekFailure>,
     },
     /// A KMS has to encrypt a data key before the provider can write.
@@ -132,13 +131,14 @@ impl Error {
         }
     }
 
-    /// Why a KMS gave no data key, where that is a cause.
+    /// Why a KMS gave no data key, where that is a cause. Of several, the one that says the least of the value.
     #[must_use]
     pub fn kms_failure(&self) -> Option<&DekFailure> {
-        self.causes().find_map(|cause| match cause {
+        let failures = self.causes().filter_map(|cause| match cause {
             Error::Kms { failure, .. } => Some(&**failure),
             _ => None,
-        })
+        });
+        failures.min_by_key(|failure| (failure.is_final(), failure.may_be_of_the_value()))
     }
 
     /// Whether some provider or key claimed the value and could not authenticate it.

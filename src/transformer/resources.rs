@@ -9,7 +9,7 @@ use super::{
     PrefixTransformer, PrefixTransformers, ProviderKind, Secretbox, Transformer,
 };
 use crate::config::{EncryptionConfiguration, IdentityConfiguration, NamedKey, Position, ProviderConfiguration};
-use crate::resource::GroupResource;
+use crate::resource::{GroupResource, KeyLayout};
 use crate::secret::Key;
 
 /// The provider and the names of its keys, as they stand in a configuration.
@@ -199,6 +199,31 @@ impl ResourceTransformer {
             Some(list) => list.transform_to_storage(plaintext, context, out),
             None => Identity.transform_to_storage(plaintext, context, out),
         }
+    }
+
+    /// Appends the stored form of a plaintext to `out`, opens it again by all of the list, and says whether that gives the same,
+    /// and as current.
+    ///
+    /// Where a KMS writes, its own data key opens it: whether the KMS gives that back is made sure of when writing begins, and
+    /// when what was written is read by somebody.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transformer::transform_to_storage`].
+    pub fn seal_and_reopen(
+        &self,
+        plaintext: &[u8],
+        context: DataContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        if let Some(kms) = self.write_kms() {
+            out.extend_from_slice(&kms.label().prefix());
+            return kms.seal_and_reopen(plaintext, context, out);
+        }
+        let start = out.len();
+        self.seal(plaintext, context, out)?;
+        let (reopened, _) = self.open(out.get(start..).unwrap_or_default(), context)?;
+        Ok(!reopened.stale && reopened.data.same_as(plaintext))
     }
 
     /// Reads a header with the names of this list, so that names with a colon are recognised.
@@ -408,6 +433,14 @@ impl ResourceTransformers {
     pub fn transformer_for_resource(&self, group: &str, resource: &str) -> &ResourceTransformer {
         let exact = self.exact.get(group).and_then(|resources| resources.get(resource));
         exact.or_else(|| self.groups.get(group)).unwrap_or(&self.all)
+    }
+
+    /// The transformer for the value under an etcd key; none where no object of a resource can be.
+    #[must_use]
+    pub fn transformer_for_key(&self, layout: &KeyLayout, key: &[u8]) -> Option<&ResourceTransformer> {
+        let location = layout.locate(key);
+        let resource = location.resource()?;
+        Some(self.transformer_for_resource(resource.group, resource.resource))
     }
 
     /// Every KMS provider of the configurations, each once, in file order.

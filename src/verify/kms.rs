@@ -88,14 +88,20 @@ fn explain_kms_failure(
             ),
         ),
         // Damage of an encrypted data key looks like this too: what else opens tells.
-        DekFailure::Refused(_) => {
+        failure if failure.may_be_of_the_value() => {
             let claimants = list.claimants(header).collect();
             let message = format!("{label}: the data key{key} is not decrypted: {failure}");
             Verdict::new(Class::KmsRefused, message).until_more_is_known(claimants)
         }
         DekFailure::Unusable(_) => Verdict::new(Class::KmsRefused, format!("{label}: {failure}")),
+        DekFailure::Denied(_) => Verdict::new(
+            Class::KmsRefused,
+            format!(
+                "{label}: the data key{key} is not decrypted: {failure}. Nothing is known to be wrong with the value"
+            ),
+        ),
         DekFailure::Length { .. } => Verdict::new(
-            Class::Malformed,
+            Class::KmsRefused,
             format!("{label}: {failure}: the KMS is another than the one that wrote it, or the value is damaged"),
         ),
         _ => Verdict::new(

@@ -6,10 +6,12 @@
 mod judge;
 mod kms;
 mod moved;
+mod refused;
 mod removable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
@@ -23,6 +25,7 @@ use crate::source::{Source, StoredValue};
 use crate::transformer::envelope::{DekResolver, Wanted};
 use crate::transformer::{KeyId, KeyLabel, ProviderKind, ResourceTransformers};
 use moved::Unplaced;
+use refused::{Good, MAX_GOOD};
 use removable::{Needs, removable, unattributed_to};
 
 /// What to verify, and by what.
@@ -66,11 +69,13 @@ where
 {
     let judge = Judge::new(options.transformers, &options.selection.layout);
     let mut tally = Tally::new(options, rows);
-    if matches!(options.removable, Some(RemovableKey::KmsKeyId(_))) {
+    // What failed in another run may not fail now.
+    options.transformers.kms_providers().iter().for_each(|provider| provider.forget_failures());
+    if matches!(options.removable, Some(RemovableKey::KmsKeyId { .. })) {
         // Whether a key ID can go depends on what the plugins write by.
         let mut wanted = Wanted::default();
         options.transformers.kms_providers().iter().for_each(|provider| wanted.add_provider(provider));
-        kms.resolve(wanted).await;
+        kms.resolve(wanted, stop).await;
     }
     progress.begin("verifying", source.expected());
     'pages: while let Some(page) = if stop.load(Ordering::Relaxed) { None } else { source.next_page().await? } {
@@ -90,7 +95,7 @@ where
                 .into_par_iter()
                 .filter(|value| options.selection.includes(&options.selection.layout.locate(&value.key)))
                 .collect();
-            resolve(&mut batch, kms, options).await;
+            resolve(&mut batch, kms, options, stop).await;
             let judged: Vec<_> = batch.into_par_iter().map(|value| (judge.judge(&value), value)).collect();
             for (judged, value) in judged {
                 tally.add(judged, value);
@@ -99,6 +104,9 @@ where
         }
     }
     progress.end();
+    for (judged, value) in refused::ask_again(&mut tally.unplaced, &tally.good, kms, options, stop).await {
+        tally.add(judged, value);
+    }
     tally.report.complete = !stop.load(Ordering::Relaxed);
     tally.report.revision = source.revision().unwrap_or(0);
     tally.report.single_revision = source.is_consistent();
@@ -119,14 +127,11 @@ where
 const KMS_BATCH: usize = 256;
 
 /// Has the KMS plugins asked for the data keys of these values.
-async fn resolve(values: &mut [StoredValue], kms: &impl DekResolver, options: &Options<'_>) {
+async fn resolve(values: &mut [StoredValue], kms: &impl DekResolver, options: &Options<'_>, stop: &AtomicBool) {
     if options.transformers.kms_providers().is_empty() {
         return;
     }
-    let list = |value: &StoredValue| {
-        let resource = options.selection.layout.locate(&value.key).resource()?;
-        Some(options.transformers.transformer_for_resource(resource.group, resource.resource))
-    };
+    let list = |value: &StoredValue| options.transformers.transformer_for_key(&options.selection.layout, &value.key);
     let lacking: Vec<_> = values
         .par_iter()
         .filter_map(|value| list(value).filter(|list| list.lacks(&value.value)).map(|list| (list, &value.value)))
@@ -134,7 +139,7 @@ async fn resolve(values: &mut [StoredValue], kms: &impl DekResolver, options: &O
     let mut wanted = Wanted::default();
     lacking.into_iter().for_each(|(list, value)| wanted.add(list, value));
     if !wanted.is_empty() {
-        kms.resolve(wanted).await;
+        kms.resolve(wanted, stop).await;
     }
 }
 
@@ -152,9 +157,13 @@ struct Tally<'a> {
     groups: BTreeMap<(String, String, String, Class), u64>,
     /// Which keys opened something that is what it should be.
     opened: HashMap<Evidence, u64>,
+    /// Of each key of a KMS, something that it has decrypted.
+    good: Good,
     uses: BTreeMap<KeyLabel, (u64, u64)>,
     needed_by: Vec<EtcdKey>,
     needed_by_unreadable: u64,
+    /// Values that may be of some key of a KMS v2, and do not say of which.
+    without_key_id: u64,
     /// The hashes of the KMS key IDs that values name, up to [`SHOWN_KEY_IDS`].
     key_ids: BTreeSet<String>,
     /// The providers of values whose header does not tell the key; nothing where it does not even tell the provider.
@@ -172,9 +181,11 @@ impl<'a> Tally<'a> {
             report: VerifyReport::new(options.source.clone()),
             groups: BTreeMap::new(),
             opened: HashMap::new(),
+            good: Good::new(),
             uses: BTreeMap::new(),
             needed_by: Vec::new(),
             needed_by_unreadable: 0,
+            without_key_id: 0,
             key_ids: BTreeSet::new(),
             unattributed: BTreeMap::new(),
             unplaced: Vec::new(),
@@ -191,7 +202,18 @@ impl<'a> Tally<'a> {
         if judged.row.class.is_readable()
             && let Some(key) = judged.opened_by.as_ref().and_then(|by| by.key)
         {
-            *self.opened.entry((key, judged.row.value.kms_key_id_hash.clone())).or_default() += 1;
+            let evidence = (key, judged.row.value.kms_key_id_hash.clone());
+            if judged.opened_by.as_ref().is_some_and(|by| by.label.provider.is_kms())
+                && self.good.len() < MAX_GOOD
+                && !self.good.contains_key(&evidence)
+                && let Some(list) =
+                    self.options.transformers.transformer_for_key(&self.options.selection.layout, &value.key)
+                && let Some((provider, source)) =
+                    list.dek_sources(&value.value).find(|(kms, source)| kms.has_dek(source))
+            {
+                self.good.insert(evidence.clone(), (Arc::clone(provider), source));
+            }
+            *self.opened.entry(evidence).or_default() += 1;
         }
         match judged.unauthenticated.clone() {
             Some(claimants) => {
@@ -229,6 +251,10 @@ impl<'a> Tally<'a> {
             self.needed_by.push(row.value.key.clone());
             self.needed_by_unreadable += u64::from(!row.class.is_readable());
         }
+        let nested = may_need.iter().any(|label| label.provider == ProviderKind::KmsV2);
+        if nested || (row.value.kms_key_id_hash.is_none() && may_be_of_kms_v2(&row)) {
+            self.without_key_id += 1;
+        }
         if let Some(hash) = row.value.kms_key_id_hash.as_ref()
             && self.key_ids.len() < SHOWN_KEY_IDS
             && !self.key_ids.contains(hash)
@@ -265,6 +291,7 @@ impl<'a> Tally<'a> {
                 keys: self.needed_by,
                 unreadable: self.needed_by_unreadable,
                 unattributed: &self.unattributed,
+                without_key_id: self.without_key_id,
                 of_kms_v1: self
                     .uses
                     .iter()
@@ -274,14 +301,12 @@ impl<'a> Tally<'a> {
             };
             report.removable = Some(removable(asked, &report, needs, self.options.transformers));
             report.notes.push(self.options.scope.clone());
-            if matches!(asked, RemovableKey::KmsKeyId(_))
+            if matches!(asked, RemovableKey::KmsKeyId { .. })
                 && report.removable.as_ref().is_some_and(|answer| answer.needed_by == 0)
             {
                 let named: Vec<_> = self.key_ids.iter().map(String::as_str).collect();
-                report.notes.push(format!(
-                    "no value names that key ID, so make sure that it is spelled as the KMS spells it; values name {}",
-                    if named.is_empty() { "none".to_owned() } else { named.join(", ") }
-                ));
+                let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
+                report.notes.push(format!("no value names that key ID; values name {named}"));
             }
         }
         report.notes.extend(compaction_note(report.single_revision));
@@ -292,6 +317,15 @@ impl<'a> Tally<'a> {
             ));
         }
         report
+    }
+}
+
+/// Whether a value may be one of KMS v2: its header says so, or does not even tell the provider.
+fn may_be_of_kms_v2(row: &VerifyRow) -> bool {
+    match row.value.provider.as_deref() {
+        // A newer version stands as `kms:v3`.
+        Some(provider) => provider == ProviderKind::KmsV2.name() || provider.starts_with("kms:"),
+        None => !row.class.is_readable(),
     }
 }
 

@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::Options;
 use super::judge::Judged;
+use super::{Evidence, Options};
 use crate::report::{Class, EtcdKey, Progress};
 use crate::resource::KeyLayout;
 use crate::source::{Source, StoredValue};
@@ -21,9 +21,19 @@ pub(super) struct Unplaced {
     judged: Judged,
     /// The keys that should have opened it.
     pub(super) claimants: Vec<KeyId>,
-    /// Kept for a value that another etcd key may open.
+    /// Kept for a value that another etcd key may open, or that the KMS is to be asked about again.
     value: Option<StoredValue>,
     origin: Origin,
+    refused: Refused,
+}
+
+/// What is known of a refusal of the KMS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    Once,
+    Again,
+    /// And the same key has decrypted something else after that.
+    WhileTheKeyWorks,
 }
 
 enum Origin {
@@ -34,19 +44,42 @@ enum Origin {
 
 impl Unplaced {
     pub(super) fn new(judged: Judged, claimants: Vec<KeyId>, value: StoredValue, kept_bytes: &mut usize) -> Self {
-        // A data key that was not had opens nothing under any etcd key.
-        let binds = judged.needs.as_ref().is_some_and(|label| label.provider.binds_to_key())
-            && judged.row.class == Class::WrongKey;
+        let binds = judged.needs.as_ref().is_some_and(|label| label.provider.binds_to_key());
         let fits = *kept_bytes + value.value.len() + value.key.len() <= MAX_KEPT_BYTES;
         let value = (binds && fits).then(|| {
             *kept_bytes += value.value.len() + value.key.len();
             value
         });
-        Self { judged, claimants, value, origin: Origin::NotTried }
+        Self { judged, claimants, value, origin: Origin::NotTried, refused: Refused::Once }
     }
 
+    /// Whether it failed under its own data key, and not for want of one.
     pub(super) fn may_have_moved(&self) -> bool {
-        self.value.is_some()
+        self.value.is_some() && self.judged.row.class == Class::WrongKey
+    }
+
+    /// A value whose data key the KMS has refused to decrypt.
+    pub(super) fn refused_value(&self) -> Option<&StoredValue> {
+        self.value.as_ref().filter(|_| self.judged.row.class == Class::KmsRefused)
+    }
+
+    pub(super) fn into_value(self) -> Option<StoredValue> {
+        self.value
+    }
+
+    pub(super) fn refused_again(&mut self) {
+        self.refused = Refused::Again;
+    }
+
+    pub(super) fn key_still_works(&mut self) {
+        if self.refused == Refused::Again {
+            self.refused = Refused::WhileTheKeyWorks;
+        }
+    }
+
+    /// Of which keys it may be.
+    pub(super) fn evidence(&self) -> Vec<Evidence> {
+        self.claimants.iter().map(|key| (*key, self.kms_key_id_hash())).collect()
     }
 
     /// The hash of the key ID, of a value of KMS v2.
@@ -59,13 +92,24 @@ impl Unplaced {
         let mut judged = self.judged;
         let label = judged.needs.as_ref().map(ToString::to_string).unwrap_or_default();
         if judged.row.class == Class::KmsRefused {
-            if others > 0 {
-                judged.row.class = Class::Damaged;
-                judged.row.message = format!(
-                    "{}; {others} other values of that key open, so its encrypted data key is damaged: restore it from a backup",
-                    judged.row.message
-                );
-            }
+            let says = std::mem::take(&mut judged.row.message);
+            (judged.row.class, judged.row.message) = match (others, self.refused) {
+                (0, _) => (Class::KmsRefused, says),
+                (_, Refused::WhileTheKeyWorks) => (
+                    Class::Damaged,
+                    format!(
+                        "{says}. It was refused twice, and {others} other values of that key open: its encrypted data key is \
+                         damaged. Restore it from a backup"
+                    ),
+                ),
+                _ => (
+                    Class::KmsRefused,
+                    format!(
+                        "{says}. {others} other values of that key have opened, and it is not known whether the key works any \
+                         longer: run this again"
+                    ),
+                ),
+            };
             return judged;
         }
         let tried = match &self.origin {
@@ -134,14 +178,13 @@ pub(super) async fn find_origins<K: Source>(
     let kept = searched.iter().filter_map(|unplaced| unplaced.value.as_ref());
     let mut wanted = Wanted::default();
     for value in kept {
-        let Some(resource) = layout.locate(&value.key).resource() else { continue };
-        let list = transformers.transformer_for_resource(resource.group, resource.resource);
-        if list.lacks(&value.value) {
+        if let Some(list) = transformers.transformer_for_key(layout, &value.key).filter(|list| list.lacks(&value.value))
+        {
             wanted.add(list, &value.value);
         }
     }
     if !wanted.is_empty() {
-        kms.resolve(wanted).await;
+        kms.resolve(wanted, stop).await;
     }
     searched.par_iter_mut().for_each(|value| {
         let under_other_prefixes = other_prefixes(value.value.as_ref(), layout);

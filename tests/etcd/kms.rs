@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::fixture::{
     self, K1, KMS_CONFIG, Workshop, block_on, config, everything, everywhere, execution, put_all, read, sealed, secret,
-    secret_key, store, transformers, verify,
+    secret_key, store, transformers, verify, verify_removable,
 };
 use crate::support::{Behaviour, Etcd, TestKms, Version, vector, vector_lines};
 
@@ -114,8 +114,13 @@ fn a_cluster_is_rotated_to_the_key_of_the_kms() {
 
     let (report, _) = verify(&etcd, &kms.in_config(&read(KMS_CONFIG)));
     assert_eq!((report.count(Class::Stale), report.count(Class::Current), report.unreadable()), (0, 213, 0));
-    // Another kube-apiserver's view: upstream reads the value by the KMS alone.
-    let removable = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", "kek-1"]));
+    // A key ID that no value names may be misspelled; its whole hash, from the journal, is not.
+    let misspelled = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", "kek-1"]));
+    assert_eq!(misspelled.code, Some(1), "{misspelled:#?}");
+    assert!(misspelled.stdout.contains("not known: no value names it"), "{}", misspelled.stdout);
+    let kek_1 = lines.iter().find_map(|line| line["old_kms_key_id_hash"].as_str()).unwrap();
+    assert_eq!(kek_1, atrest::report::key_id_hash("kek-1"));
+    let removable = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", kek_1]));
     assert_eq!(removable.code, Some(0), "{removable:#?}");
     assert!(removable.stdout.contains("can be removed: no live value needs it"), "{}", removable.stdout);
     let in_use = shop.run(&etcd, "verify", args.into_iter().chain(["--removable", "kek-2"]));
@@ -170,6 +175,7 @@ fn a_key_that_changes_in_the_middle_is_used_for_everything() {
     assert!(report.notes.iter().any(|note| note.contains("changed its key")), "{:?}", report.notes);
     assert_eq!(key_ids(&etcd), BTreeMap::from([("kek-2".to_owned(), 300)]));
     assert_eq!(kms.counts()[1], 2, "one Encrypt for each key");
+    assert_eq!((report.already_current, report.unreadable.len()), (0, 0), "each key is counted once");
 }
 
 /// Nothing is written that the KMS may not be able to decrypt tomorrow.
@@ -208,7 +214,13 @@ fn a_kms_that_is_not_as_it_should_be_writes_nothing() {
     put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 3);
     let before = etcd.client().revision();
     type Break = fn(&mut Behaviour);
-    let table: [(Break, &str); 7] = [
+    let table: [(Break, &str); 9] = [
+        // What it encrypts it does not decrypt: everything would have been rewritten, and called current.
+        (
+            |kms| kms.decrypt_fails = Some((Code::PermissionDenied, "no".into())),
+            "does not give back: Decrypt: PermissionDenied",
+        ),
+        (|kms| kms.garbles = true, "Decrypt answers other bytes than were encrypted"),
         (|kms| kms.encrypt_key_id = Some("kek-1".into()), "Encrypt answers by key ID sha256:"),
         (|kms| kms.encrypt_key_id = Some(String::new()), "Encrypt answers by key ID"),
         (|kms| kms.status_key_id = Some(String::new()), "Status answers an empty key ID"),
@@ -221,6 +233,14 @@ fn a_kms_that_is_not_as_it_should_be_writes_nothing() {
         let kms = TestKms::start();
         kms.set(behaviour);
         let shop = Workshop::new();
+        if says.contains("Decrypt") {
+            let v1 = kms.in_config(&config("secrets", &["kms v1 old", &format!("aescbc key1 {K1}")]));
+            let file = shop.file("v1.yaml", &v1);
+            let args = ["--encryption-provider-config", file.to_str().unwrap(), "--yes", "--no-journal"];
+            let run = shop.run(&etcd, "rekey", args);
+            assert_eq!((run.code, etcd.client().revision()), (Some(2), before), "{says}: {run:#?}");
+            assert!(run.stderr.contains(says), "{says}: {}", run.stderr);
+        }
         let file = shop.file("enc.yaml", &v2_config(&kms));
         let args = ["--encryption-provider-config", file.to_str().unwrap(), "--yes", "--no-journal"];
         let run = shop.run(&etcd, "rekey", args);
@@ -249,10 +269,13 @@ fn kms_v1_takes_a_data_key_for_each_value() {
         })
         .collect();
     assert_eq!(deks.len(), 40);
-    // One to see that the KMS encrypts, and one for each value; what was written is known and not asked for again.
-    assert_eq!(kms.counts(), [0, 0, 0, 41, 0]);
+    // One to see that the KMS gives back what it encrypts, and one for each value, which is read back by the KMS.
+    assert_eq!(kms.counts(), [0, 0, 0, 41, 41]);
     let (report, _) = verify(&etcd, &config);
-    assert_eq!((report.count(Class::Current), kms.counts()[4]), (40, 40));
+    assert_eq!((report.count(Class::Current), kms.counts()[4]), (40, 81));
+    // A value of AES-GCM may be as long as one of AES-CBC: it is opened, and takes no data key to write with.
+    let report = rekey_with_all(&etcd, &transformers);
+    assert_eq!((report.rewritten, report.already_current, kms.counts()[3]), (0, 40, 41));
     assert!(kms.calls().most_at_once.load(Ordering::SeqCst) <= 16);
 }
 
@@ -297,4 +320,27 @@ fn a_plugin_that_is_down_is_said_to_be_down() {
     assert!(rows[0].message.contains("200ms"), "{}", rows[0].message);
     kms.resume();
     assert_eq!(verify(&etcd, &config).0.count(Class::Current), 30);
+}
+
+/// Key IDs that look like a hash, and values that do not tell their key ID: what may be needed was said to be removable.
+#[test]
+fn a_key_id_is_not_given_up_too_early() {
+    use atrest::report::Removable;
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 3);
+    let text = v2_config(&kms);
+    rekey_with_all(&etcd, &transformers(&text));
+    let ask = |key: &str| verify_removable(&etcd, &text, Some(key)).0.removable.unwrap();
+    let hash = atrest::report::key_id_hash("kek-1");
+    assert_eq!(ask(&hash).removable, Removable::Yes);
+    assert_eq!(ask("kek-2").removable, Removable::No);
+    assert_eq!(ask(&atrest::report::key_id_hash("kek-2")[..16]).removable, Removable::No);
+    // A whole envelope with a line feed behind it, and one of which nothing is left but its name.
+    let (key, kv) = everything(&etcd).into_iter().next().unwrap();
+    etcd.client().put(key.clone(), [kv.value(), b"\n"].concat());
+    let answer = ask(&hash);
+    assert_eq!(answer.removable, Removable::Unknown, "{answer:#?}");
+    assert_eq!(answer.reasons, ["no value names it, but 1 unreadable values may be of it and do not tell"]);
+    etcd.client().put(key, kv.value());
+    assert_eq!(ask(&hash).removable, Removable::Yes);
 }

@@ -24,7 +24,7 @@ const OTHER_KMS: [&str; 4] =
 const KMS_MESSAGES: [(&str, &str); 4] = [
     ("bad-24-kms2-data-bitflip", "the KMS decrypts its data key, the data does not authenticate"),
     ("bad-25-kms2-moved", "written for /registry/secrets/team-a/p8-app-0, and copied here"),
-    ("bad-26-kms2-unknown-key-id", "is not decrypted: the KMS refuses: Decrypt: Unknown: unknown key id \"(key ID)\""),
+    ("bad-26-kms2-unknown-key-id", "is not decrypted: the KMS fails: Decrypt: Unknown: unknown key id \"(key ID)\""),
     ("bad-30-kms1-bitflip", "other values of that key open"),
 ];
 

@@ -116,6 +116,18 @@ async fn a_raw_key_id_is_not_repeated() {
     assert_eq!(format!("{encrypted:?}"), "Encrypted(60 bytes, 1 annotations)");
 }
 
+/// What Encrypt and Status say was repeated with the key ID in it.
+#[tokio::test]
+async fn a_raw_key_id_is_not_repeated_of_encrypt_either() {
+    let kms = TestKms::start();
+    let client = client(&kms.endpoint(), THREE_SECONDS);
+    let status = client.status().await.unwrap();
+    assert_eq!(format!("{status:?}"), format!("Status(\"v2\", \"ok\", {})", atrest::report::key_id_hash("kek-2")));
+    kms.set(|kms| kms.encrypt_fails = Some((Code::Internal, "kek-2 is disabled".into())));
+    let error = client.encrypt(&key()).await.unwrap_err();
+    assert_eq!(error.to_string(), "Encrypt: Internal: (key ID) is disabled");
+}
+
 #[tokio::test]
 async fn sockets_of_the_abstract_namespace_are_dialled() {
     let name = format!("@atrest-client-{}", std::process::id());

@@ -7,9 +7,10 @@ fn folder() -> PathBuf {
 fn generate(name: &str, out: &Path) {
     let files = protox::compile([format!("{name}.proto")], [folder()]).expect("a valid definition");
     let secret = [".v2.EncryptRequest", ".v2.DecryptResponse", ".v1beta1.EncryptRequest", ".v1beta1.DecryptResponse"];
+    let with_key_id = [".v2.StatusResponse", ".v2.EncryptResponse", ".v2.DecryptRequest"];
     tonic_prost_build::configure()
         .btree_map(".")
-        .skip_debug(secret)
+        .skip_debug(secret.into_iter().chain(with_key_id))
         .out_dir(out)
         .compile_fds(files)
         .expect("code for the definition");

@@ -34,6 +34,10 @@ pub(crate) struct Behaviour {
     pub(crate) fails: Option<(Code, String)>,
     /// Only Decrypt fails so.
     pub(crate) decrypt_fails: Option<(Code, String)>,
+    /// Decrypt fails so when it has been called so many times.
+    pub(crate) decrypt_fails_after: Option<(u64, Code, String)>,
+    /// Decrypt answers other bytes than were encrypted.
+    pub(crate) garbles: bool,
     /// Only Encrypt fails so.
     pub(crate) encrypt_fails: Option<(Code, String)>,
     /// So many of the next Decrypt calls fail with `RESOURCE_EXHAUSTED`.
@@ -58,6 +62,8 @@ impl Default for Behaviour {
             delay: Duration::ZERO,
             fails: None,
             decrypt_fails: None,
+            decrypt_fails_after: None,
+            garbles: false,
             encrypt_fails: None,
             throttled: 0,
             annotation: None,
@@ -291,6 +297,13 @@ fn unwrap(key_id: &str, ciphertext: &[u8]) -> Result<Vec<u8>, Status> {
     opened.map(|opened| opened.data.to_vec()).map_err(|_| Status::unknown("cipher: message authentication failed"))
 }
 
+fn garbled(mut plaintext: Vec<u8>, garbles: bool) -> Vec<u8> {
+    if garbles {
+        plaintext.reverse();
+    }
+    plaintext
+}
+
 impl Service {
     /// What every call begins with.
     async fn begin(&self, count: &AtomicU64) -> Result<(Behaviour, UnderWay<'_>), Status> {
@@ -316,6 +329,11 @@ impl Service {
 
     fn throttle(&self) -> Result<(), Status> {
         let mut behaviour = self.0.behaviour.lock().expect("no panic");
+        let calls = &self.0.calls;
+        let called = calls.decrypt.load(Ordering::SeqCst) + calls.v1_decrypt.load(Ordering::SeqCst);
+        if let Some((_, code, message)) = behaviour.decrypt_fails_after.as_ref().filter(|(after, ..)| called > *after) {
+            return Err(Status::new(*code, message));
+        }
         if behaviour.throttled == 0 {
             return Ok(());
         }
@@ -369,7 +387,8 @@ impl v2::key_management_service_server::KeyManagementService for Service {
         if behaviour.forgets_old_keys && request.key_id != behaviour.current {
             return Err(Status::failed_precondition("the key is gone"));
         }
-        Ok(Response::new(v2::DecryptResponse { plaintext: unwrap(&request.key_id, &request.ciphertext)? }))
+        let plaintext = garbled(unwrap(&request.key_id, &request.ciphertext)?, behaviour.garbles);
+        Ok(Response::new(v2::DecryptResponse { plaintext }))
     }
 }
 
@@ -414,7 +433,7 @@ impl v1beta1::key_management_service_server::KeyManagementService for Service {
         if behaviour.forgets_old_keys && key_id != behaviour.current {
             return Err(Status::failed_precondition("the key is gone"));
         }
-        let plain = unwrap(key_id, wrapped.strip_prefix(b"\0").unwrap_or_default())?;
+        let plain = garbled(unwrap(key_id, wrapped.strip_prefix(b"\0").unwrap_or_default())?, behaviour.garbles);
         Ok(Response::new(v1beta1::DecryptResponse { plain }))
     }
 }

@@ -188,7 +188,7 @@ fn values_that_a_kms_is_asked_for_are_opened_or_refused_as_upstream_does() {
         let mut wanted = Wanted::default();
         wanted.add(list, &data);
         let kms = Kms::new(&transformers, Options::default()).expect("no endpoint is given");
-        runtime.block_on(kms.resolve(wanted));
+        runtime.block_on(kms.resolve(wanted, &atrest::storage::NEVER));
         let outcome = list.open(&data, context).map(|(opened, _)| (opened.data.to_vec(), opened.stale));
         let agrees = match (&case.error, &outcome) {
             (None, Ok(opened)) => *opened == (STANDARD.decode(&case.out).expect("base64"), case.stale),
@@ -233,7 +233,7 @@ fn kms_class_of_text(text: &str) -> KmsClass {
 fn kms_class_of_error(error: &Error) -> KmsClass {
     use atrest::transformer::envelope::DekFailure;
     match (error.kms_failure(), error) {
-        (Some(DekFailure::Refused(_)), _) => KmsClass::Refused,
+        (Some(DekFailure::Failed(_)), _) => KmsClass::Refused,
         (Some(DekFailure::Length { actual }), _) => KmsClass::Length(*actual),
         (_, Error::Several(causes)) => match &causes[..] {
             [Error::AuthenticationFailed, second] => {

@@ -1,5 +1,6 @@
 //! Our plugin by `atrest kms check`, and values that are written, rotated and read through it.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use atrest::config::{self, Endpoint};
@@ -50,7 +51,8 @@ async fn opened(plugin: &Plugin, version: &str, value: &[u8]) -> bool {
     let list = reader.transformer_for_resource("", "secrets");
     let mut wanted = Wanted::default();
     wanted.add(list, value);
-    Kms::new(&reader, kms::Options::default()).unwrap().resolve(wanted).await;
+    let never = AtomicBool::new(false);
+    Kms::new(&reader, kms::Options::default()).unwrap().resolve(wanted, &never).await;
     let (opened, _) = list.open(value, CONTEXT).unwrap();
     assert_eq!(&opened.data[..], b"plaintext");
     opened.stale

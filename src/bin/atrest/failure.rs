@@ -56,7 +56,7 @@ impl Failure {
             | Self::Transformers(_)
             | Self::Kms(kms::Error::NoSocket { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
-            Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_transient() => SOURCE,
+            Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
             Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Output(_) => PARTIAL,

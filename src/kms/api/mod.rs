@@ -10,6 +10,8 @@ use std::fmt;
 
 use zeroize::Zeroize as _;
 
+use crate::report::key_id_hash;
+
 /// `k8s.io/kms/apis/v1beta1`.
 #[allow(clippy::all, clippy::pedantic, clippy::indexing_slicing, missing_docs, unreachable_pub, reason = "generated")]
 #[allow(clippy::missing_errors_doc, clippy::semicolon_if_nothing_returned, clippy::needless_pass_by_value, reason = "generated")]
@@ -46,6 +48,19 @@ secret_field! {
     v2::DecryptResponse: plaintext,
 }
 
+/// Keeps the raw key ID out of `Debug`.
+macro_rules! key_id_field {
+    ($($message:ty),+ $(,)?) => {$(
+        impl fmt::Debug for $message {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($message)).field("key_id", &key_id_hash(&self.key_id)).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+
+key_id_field!(v2::StatusResponse, v2::EncryptResponse, v2::DecryptRequest);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +80,19 @@ mod tests {
             "v2::DecryptResponse([REDACTED], 6 bytes)",
         ];
         assert_eq!(messages.map(|message| format!("{message:?}")), expected);
+    }
+
+    #[test]
+    fn debug_of_a_message_shows_no_raw_key_id() {
+        let key_id = "arn:aws:kms:1234".to_owned();
+        let messages: [&dyn fmt::Debug; 3] = [
+            &v2::StatusResponse { key_id: key_id.clone(), ..Default::default() },
+            &v2::EncryptResponse { key_id: key_id.clone(), ..Default::default() },
+            &v2::DecryptRequest { key_id: key_id.clone(), ..Default::default() },
+        ];
+        for message in messages {
+            let text = format!("{message:?}");
+            assert!(text.contains(&key_id_hash(&key_id)) && !text.contains("arn:aws"), "{text}");
+        }
     }
 }

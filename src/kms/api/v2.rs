@@ -4,6 +4,7 @@
 pub struct StatusRequest {}
 /// The health of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct StatusResponse {
     /// `v2`, or `v2beta1`.
     #[prost(string, tag = "1")]
@@ -17,6 +18,7 @@ pub struct StatusResponse {
 }
 /// Asks for a plaintext.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct DecryptRequest {
     /// What Encrypt answered.
     #[prost(bytes = "vec", tag = "1")]
@@ -55,6 +57,7 @@ pub struct EncryptRequest {
 }
 /// A ciphertext.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct EncryptResponse {
     /// 1 to 1024 bytes.
     #[prost(bytes = "vec", tag = "1")]

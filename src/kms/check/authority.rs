@@ -87,7 +87,7 @@ async fn ask(options: &Options, method: &str, authority: &str) -> io::Result<Opt
                 frame(SETTINGS, 1, 0, &[], &mut acknowledgement);
                 stream.write_all(&acknowledgement).await?;
             }
-            HEADERS if stream_id == 1 && payload.first() == Some(&STATUS_200) => return Ok(None),
+            HEADERS if stream_id == 1 && begins_with_200(flags, &payload) => return Ok(None),
             HEADERS if stream_id == 1 => return Ok(Some("is answered with another status than 200".to_owned())),
             RST_STREAM => {
                 let code = payload.first_chunk::<4>().map(|code| u32::from_be_bytes(*code));
@@ -100,6 +100,18 @@ async fn ask(options: &Options, method: &str, authority: &str) -> io::Result<Opt
             _ => {}
         }
     }
+}
+
+/// Whether a header block says 200 first, after padding's length, priority and updates of the table's size.
+fn begins_with_200(flags: u8, payload: &[u8]) -> bool {
+    let skipped = usize::from(flags & 0x8 != 0) + if flags & 0x20 != 0 { 5 } else { 0 };
+    let block = payload.get(skipped..).unwrap_or_default();
+    // An update is a number with a prefix of five bits (RFC 7541, section 6.3), which may go on behind it.
+    let is_part_of_update = |(i, byte): &(usize, &u8)| match i {
+        0 => **byte & 0xe0 == 0x20,
+        _ => **byte & 0xe0 == 0x20 || block.get(i - 1).is_some_and(|before| *before == 0x3f || *before & 0x80 != 0),
+    };
+    block.iter().enumerate().find(|part| !is_part_of_update(part)).is_some_and(|(_, byte)| *byte == STATUS_200)
 }
 
 /// RFC 9113, section 4.1.

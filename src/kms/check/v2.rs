@@ -160,6 +160,7 @@ async fn check_decrypt(client: &Client, plaintext: &Key, encrypted: &Encrypted, 
     }
     let unknown = Encrypted { key_id: "atrest-kms-check-no-such-key".to_owned(), ..encrypted.clone() };
     match client.decrypt(&unknown).await {
+        Err(error) if error.is_unavailable() => checks.warn("unknown-key-id", error.chain()),
         Err(_) => checks.pass("unknown-key-id", "a key ID that there is not is refused"),
         Ok(_) => checks.warn("unknown-key-id", "the key ID of Decrypt is ignored: old keys have to be found otherwise"),
     }

@@ -1,6 +1,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use super::DekFailure;
 use crate::transformer::{AesCbc, AesGcm, DataContext, Error, ExtendedNonceGcm, FromStorage, Transformer};
@@ -50,9 +51,21 @@ pub(crate) struct DekCache {
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_key: HashMap<Arc<[u8]>, Resolved>,
+    by_key: HashMap<Arc<[u8]>, Entry>,
     in_order: VecDeque<Arc<[u8]>>,
+    key_bytes: usize,
 }
+
+#[derive(Debug)]
+struct Entry {
+    resolved: Resolved,
+    at: Instant,
+}
+
+/// How many bytes of keys are kept: hostile envelopes have 34 KiB each.
+const MAX_KEY_BYTES: usize = 64 * 1024 * 1024;
+/// So long a failure that may pass is an answer, before it is asked again.
+const FAILURE_HOLDS: Duration = Duration::from_secs(10);
 
 impl DekCache {
     pub(crate) fn new(limit: usize) -> Self {
@@ -60,25 +73,48 @@ impl DekCache {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<Resolved> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned()
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).by_key.get(key).map(|entry| entry.resolved.clone())
     }
 
-    /// Whether there is an answer that stays what it is.
+    /// Whether there is an answer that need not be asked for again.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.by_key.get(key).is_some_and(|resolved| !matches!(resolved, Err(failure) if failure.is_transient()))
+        entries.by_key.get(key).is_some_and(|entry| match &entry.resolved {
+            Err(failure) if !failure.is_final() => entry.at.elapsed() < FAILURE_HOLDS,
+            _ => true,
+        })
     }
 
     pub(crate) fn put(&self, key: Vec<u8>, resolved: Resolved) {
         let key: Arc<[u8]> = key.into();
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        if entries.by_key.insert(Arc::clone(&key), resolved).is_none() {
+        if entries.by_key.insert(Arc::clone(&key), Entry { resolved, at: Instant::now() }).is_none() {
+            entries.key_bytes += key.len();
             entries.in_order.push_back(key);
         }
-        while entries.in_order.len() > self.limit {
+        while entries.in_order.len() > self.limit || (entries.key_bytes > MAX_KEY_BYTES && entries.in_order.len() > 1) {
             let Some(oldest) = entries.in_order.pop_front() else { break };
+            entries.key_bytes -= oldest.len();
             entries.by_key.remove(&oldest);
         }
+    }
+
+    /// Forgets one answer.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.by_key.remove(key).is_some() {
+            entries.key_bytes -= key.len();
+            entries.in_order.retain(|kept| &**kept != key);
+        }
+    }
+
+    /// Forgets every failure, so that it is asked again.
+    pub(crate) fn forget_failures(&self) {
+        let mut guard = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let Entries { by_key, in_order, key_bytes } = &mut *guard;
+        by_key.retain(|_, entry| entry.resolved.is_ok());
+        in_order.retain(|key| by_key.contains_key(key));
+        *key_bytes = in_order.iter().map(|key| key.len()).sum();
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -106,12 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_may_change_is_asked_for_again() {
+    fn an_answer_that_may_change_is_forgotten() {
         let cache = DekCache::new(2);
         cache.put(b"a".to_vec(), Err(Arc::new(DekFailure::Unavailable("down".to_owned()))));
-        assert!(!cache.contains(b"a"));
-        assert!(matches!(cache.get(b"a"), Some(Err(failure)) if failure.is_transient()));
+        // Nobody is asked the same thing for each value of a page.
+        assert!(cache.contains(b"a"));
+        cache.forget_failures();
+        assert_eq!((cache.contains(b"a"), cache.len()), (false, 0));
         cache.put(b"a".to_vec(), Err(Arc::new(DekFailure::Refused("no".to_owned()))));
         assert_eq!((cache.contains(b"a"), cache.len()), (true, 1));
+    }
+
+    /// 65,536 hostile envelopes of 34 KiB would have been 2 GiB.
+    #[test]
+    fn keys_are_bounded_in_bytes() {
+        let cache = DekCache::new(100_000);
+        for i in 0..3000_u32 {
+            let mut key = vec![0; 34 * 1024];
+            key.extend_from_slice(&i.to_be_bytes());
+            cache.put(key, Err(Arc::new(DekFailure::NotAsked)));
+        }
+        assert_eq!(cache.len(), MAX_KEY_BYTES / (34 * 1024 + 4));
     }
 }

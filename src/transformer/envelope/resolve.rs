@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::{DekFailure, DekSource};
 use crate::transformer::{KmsProvider, ResourceTransformer};
@@ -17,10 +18,16 @@ impl Wanted {
     pub fn add(&mut self, list: &ResourceTransformer, value: &[u8]) {
         self.add_providers(list, value);
         for (provider, source) in list.dek_sources(value) {
-            let key = source.cache_key();
-            if !provider.knows(&key) && self.seen.insert((provider.index(), key)) {
-                self.sources.push((Arc::clone(provider), source));
-            }
+            self.add_source(provider, source);
+        }
+    }
+
+    /// Adds a DEK source, unless its answer is known.
+    pub fn add_source(&mut self, provider: &Arc<KmsProvider>, source: DekSource) {
+        self.add_provider(provider);
+        let key = source.cache_key();
+        if !provider.knows(&key) && self.seen.insert((provider.index(), key)) {
+            self.sources.push((Arc::clone(provider), source));
         }
     }
 
@@ -56,14 +63,16 @@ impl Wanted {
 ///
 /// What cannot be learned is told too, as a failure: opening then says why.
 pub trait DekResolver: Send + Sync {
-    /// Learns the status of the providers, and resolves the sources that are not known yet.
-    fn resolve(&self, wanted: Wanted) -> impl Future<Output = ()> + Send;
+    /// Learns the status of the providers, and resolves the sources that are not known yet. When `stop` is set nobody else is
+    /// asked.
+    fn resolve(&self, wanted: Wanted, stop: &AtomicBool) -> impl Future<Output = ()> + Send;
 
-    /// Prepares a provider for writing, and keeps it prepared: of KMS v2 a seed is encrypted once, and again when the key of the
-    /// KMS changes.
+    /// Makes sure that the KMS gives back what it encrypts, and prepares a provider of KMS v2 for writing, and keeps it prepared:
+    /// a seed is encrypted once, and again when the key of the KMS changes.
     fn begin_writing(&self, provider: &Arc<KmsProvider>) -> impl Future<Output = Result<(), DekFailure>> + Send;
 
-    /// Prepares a provider for one write more: of KMS v1 each takes a data key of its own.
+    /// Prepares a provider for one write more, when it has said that it has nothing to write with: of KMS v1 each write takes a
+    /// data key of its own.
     fn prepare_write(&self, provider: &Arc<KmsProvider>) -> impl Future<Output = Result<(), DekFailure>> + Send;
 }
 
@@ -72,7 +81,7 @@ pub trait DekResolver: Send + Sync {
 pub struct NoKms;
 
 impl DekResolver for NoKms {
-    async fn resolve(&self, _: Wanted) {}
+    async fn resolve(&self, _: Wanted, _: &AtomicBool) {}
 
     async fn begin_writing(&self, _: &Arc<KmsProvider>) -> Result<(), DekFailure> {
         Err(DekFailure::NotAsked)

@@ -55,6 +55,8 @@ struct State {
     status: Option<Result<Arc<str>, Arc<DekFailure>>>,
     /// What writes, and until when.
     write: Option<(Arc<WriteState>, Instant)>,
+    /// How often what writes has changed.
+    generation: u64,
 }
 
 impl State {
@@ -137,7 +139,23 @@ impl KmsProvider {
         self.is_v2() == v2 && self.label.name == kms.name && self.endpoint == kms.endpoint
     }
 
-    /// Whether the answer for a DEK source is known, and stays what it is.
+    /// Forgets every failure of the plugin, so that it is asked again.
+    pub fn forget_failures(&self) {
+        self.cache.forget_failures();
+    }
+
+    /// Forgets what became of a DEK source, so that it is asked for again.
+    pub fn forget(&self, cache_key: &[u8]) {
+        self.cache.forget(cache_key);
+    }
+
+    /// Whether a DEK source has been decrypted.
+    #[must_use]
+    pub fn has_dek(&self, source: &DekSource) -> bool {
+        self.cache.get(&source.cache_key()).is_some_and(|resolved| resolved.is_ok())
+    }
+
+    /// Whether the answer for a DEK source is known, and need not be asked for again.
     #[must_use]
     pub fn knows(&self, cache_key: &[u8]) -> bool {
         self.cache.contains(cache_key)
@@ -238,10 +256,26 @@ impl KmsProvider {
         self.state(|state| state.key_id().map(|current| is_seed && current == key_id))
     }
 
-    /// Writes by this state from now on, up to a time that [`Self::extend_write_state`] moves.
+    /// Writes by this state from now on, up to a time that [`Self::extend_write_state`] moves. The KMS must have decrypted it
+    /// once: what it does not give back is lost.
     pub fn set_write_state(&self, write: WriteState, valid_until: Instant) {
         self.keep(write.source(), Ok(write.dek()), TransformationType::ToStorage);
-        self.state_mut(|state| state.write = Some((Arc::new(write), valid_until)));
+        self.state_mut(|state| {
+            state.write = Some((Arc::new(write), valid_until));
+            state.generation += 1;
+        });
+    }
+
+    /// How often what writes has changed: a key that changes and changes back is seen by this.
+    #[must_use]
+    pub fn write_generation(&self) -> u64 {
+        self.state(|state| state.generation)
+    }
+
+    /// Whether a KMS v2 has something to write with.
+    #[must_use]
+    pub fn has_write_state(&self) -> bool {
+        self.state(|state| state.write.is_some())
     }
 
     /// Goes on writing by the same state.
@@ -253,7 +287,7 @@ impl KmsProvider {
         });
     }
 
-    /// Adds a data key of KMS v1 for one write.
+    /// Adds a data key of KMS v1 for one write. It is not kept for reading: whether the KMS gives it back is for the KMS to say.
     ///
     /// # Errors
     ///
@@ -261,7 +295,6 @@ impl KmsProvider {
     pub fn add_fresh_dek(&self, plaintext: &Key, encrypted: Vec<u8>) -> Result<(), DekFailure> {
         let source = DekSource::V1 { encrypted_dek: encrypted.clone() };
         let dek = Arc::new(dek_of(&source, plaintext)?);
-        self.keep(&source, Ok(Arc::clone(&dek)), TransformationType::ToStorage);
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).push_back(FreshDek { encrypted, dek });
         Ok(())
     }
@@ -279,8 +312,11 @@ impl KmsProvider {
     }
 
     fn dek(&self, cache_key: &[u8]) -> Result<Arc<Dek>, Error> {
-        let resolved = self.cache.get(cache_key).unwrap_or_else(|| Err(Arc::new(DekFailure::NotAsked)));
-        resolved.map_err(|failure| self.failed(failure))
+        let kept = self.cache.get(cache_key).filter(Result::is_ok);
+        // What writes now is never dropped.
+        let own = || self.state(|state| state.write.as_ref()?.0.dek_of(cache_key)).map(Ok);
+        let resolved = kept.or_else(own).or_else(|| self.cache.get(cache_key));
+        resolved.unwrap_or_else(|| Err(Arc::new(DekFailure::NotAsked))).map_err(|failure| self.failed(failure))
     }
 
     fn open_v1<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
@@ -305,17 +341,18 @@ impl KmsProvider {
         Ok(FromStorage { stale: !current, ..opened })
     }
 
-    fn seal_v1(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn seal_v1(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<Arc<Dek>, Error> {
         let fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let fresh = fresh.ok_or_else(|| Error::NoWriteState { provider: self.label.clone() })?;
         EnvelopeV1::write_encrypted_dek(&fresh.encrypted, out)?;
         match &*fresh.dek {
-            Dek::V1 { gcm, .. } => gcm.transform_to_storage(plaintext, context, out),
-            _ => Err(Error::NoWriteState { provider: self.label.clone() }),
+            Dek::V1 { gcm, .. } => gcm.transform_to_storage(plaintext, context, out)?,
+            _ => return Err(Error::NoWriteState { provider: self.label.clone() }),
         }
+        Ok(fresh.dek)
     }
 
-    fn seal_v2(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn seal_v2(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<Arc<Dek>, Error> {
         if context.authenticated_data().is_empty() {
             return Err(Error::EmptyContext);
         }
@@ -325,7 +362,37 @@ impl KmsProvider {
             None => Err(Error::NoWriteState { provider: self.label.clone() }),
         })?;
         self.used(TransformationType::ToStorage, write.key_id());
-        write.seal(plaintext, context, out)
+        write.seal(plaintext, context, out)?;
+        Ok(write.dek())
+    }
+
+    fn seal(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<Arc<Dek>, Error> {
+        match self.is_v2() {
+            true => self.seal_v2(plaintext, context, out),
+            false => self.seal_v1(plaintext, context, out),
+        }
+    }
+
+    /// Seals a payload, opens it again by the same data key, and says whether that gives the same, and as current.
+    pub(super) fn seal_and_reopen(
+        &self,
+        plaintext: &[u8],
+        context: DataContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let start = out.len();
+        let dek = self.seal(plaintext, context, out)?;
+        let payload = out.get(start..).unwrap_or_default();
+        let (data, is_current) = match self.is_v2() {
+            true => {
+                let object = EncryptedObject::parse(payload)?;
+                let current = self.is_current(object.key_id, object.encrypted_dek_source_type);
+                (object.encrypted_data, current.map_err(|failure| self.failed(failure))?)
+            }
+            false => (EnvelopeV1::parse(payload)?.data, true),
+        };
+        let reopened = dek.open(data, context)?;
+        Ok(is_current && !reopened.stale && reopened.data.same_as(plaintext))
     }
 }
 
@@ -360,9 +427,6 @@ impl Transformer for KmsTransformer {
     }
 
     fn transform_to_storage(&self, plaintext: &[u8], context: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-        match self.0.is_v2() {
-            true => self.0.seal_v2(plaintext, context, out),
-            false => self.0.seal_v1(plaintext, context, out),
-        }
+        self.0.seal(plaintext, context, out).map(|_| ())
     }
 }

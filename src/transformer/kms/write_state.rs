@@ -13,6 +13,7 @@ use crate::transformer::{DataContext, Error, ExtendedNonceGcm, Transformer as _}
 /// Only type 1 is ever written: a data key of its own for each value, derived from the seed. Upstream: `kmsv2.State`.
 pub struct WriteState {
     source: DekSource,
+    cache_key: Vec<u8>,
     key_id: String,
     dek: Arc<Dek>,
     /// The fields 2 to 5 of each `EncryptedObject`.
@@ -71,7 +72,8 @@ impl WriteState {
             annotations,
             source_type: EncryptedDekSourceType::HkdfSha256XnonceAesGcmSeed,
         };
-        Ok(Self { source, key_id, dek: Arc::new(Dek::Seed(transformer)), trailer })
+        let cache_key = source.cache_key();
+        Ok(Self { source, cache_key, key_id, dek: Arc::new(Dek::Seed(transformer)), trailer })
     }
 
     /// Names the key-encryption key in the KMS.
@@ -82,6 +84,11 @@ impl WriteState {
 
     pub(super) fn source(&self) -> &DekSource {
         &self.source
+    }
+
+    /// The seed, when this is the key of its source.
+    pub(super) fn dek_of(&self, cache_key: &[u8]) -> Option<Arc<Dek>> {
+        (self.cache_key == cache_key).then(|| self.dek())
     }
 
     pub(super) fn dek(&self) -> Arc<Dek> {

@@ -46,7 +46,7 @@ pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result
         true => None,
         false => Some(Runtime::new().map_err(Failure::Output)?),
     };
-    let crypt = Crypt { keys: &keys, runtime, layout: KeyLayout::default(), direction, quiet };
+    let crypt = Crypt { keys: &keys, runtime, layout: KeyLayout::default(), direction, lines: args.jsonl, quiet };
     match (&args.resource, &args.key) {
         (Some(resource), Some(key)) => crypt.one(&GroupResource::resolve(resource), key.as_bytes()),
         _ => crypt.lines(),
@@ -58,6 +58,8 @@ struct Crypt<'a> {
     runtime: Option<Runtime>,
     layout: KeyLayout,
     direction: Direction,
+    /// Whether values come as lines, for which a KMS is asked together.
+    lines: bool,
     quiet: bool,
 }
 
@@ -240,7 +242,7 @@ impl Crypt<'_> {
             let resource = GroupResource::resolve(&resource);
             wanted.add(self.list(&resource), &data);
         }
-        runtime.block_on(self.keys.kms.resolve(wanted));
+        runtime.block_on(self.keys.kms.resolve(wanted, &super::STOP));
     }
 
     fn list(&self, resource: &GroupResource) -> &ResourceTransformer {
@@ -252,19 +254,14 @@ impl Crypt<'_> {
         if let Some(runtime) = self.runtime.as_ref().filter(|_| list.lacks(data)) {
             let mut wanted = Wanted::default();
             wanted.add(list, data);
-            runtime.block_on(self.keys.kms.resolve(wanted));
+            runtime.block_on(self.keys.kms.resolve(wanted, &super::STOP));
         }
     }
 
     /// Asks a KMS for what it takes to seal one value.
     fn prepare_write(&self, list: &ResourceTransformer) -> Result<(), DekFailure> {
         let (Some(runtime), Some(provider)) = (&self.runtime, list.write_kms()) else { return Ok(()) };
-        runtime.block_on(async {
-            if provider.is_v2() {
-                return self.keys.kms.begin_writing(provider).await;
-            }
-            self.keys.kms.prepare_write(provider).await
-        })
+        runtime.block_on(self.keys.kms.prepare_write(provider))
     }
 
     fn value(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Result<Done, Finding> {
@@ -286,7 +283,9 @@ impl Crypt<'_> {
                 Ok(Done { bytes: Zeroizing::new(sealed), stale: false, warning })
             }
             Direction::Decrypt => {
-                self.resolve(list, data);
+                if !self.lines {
+                    self.resolve(list, data);
+                }
                 let value = StoredValue {
                     key: key.to_vec(),
                     value: data.to_vec(),

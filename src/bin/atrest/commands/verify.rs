@@ -36,7 +36,12 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let mut report = verify::verify(values, keys, &*kms, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
     if let Some(asked) = &options.removable {
-        refuse_unknown_key(&report, asked, args.removable.as_deref().unwrap_or_default())?;
+        refuse_unknown_key(
+            &report,
+            asked,
+            !transformers.kms_providers().is_empty(),
+            args.removable.as_deref().unwrap_or_default(),
+        )?;
     }
     let code = exit_code_of(&report, options.expect_current);
     if output == Output::Ndjson {
@@ -55,15 +60,15 @@ fn exit_code_of(report: &VerifyReport, expect_current: bool) -> u8 {
 }
 
 /// A key that is misspelled is needed by nothing: that must not be taken for a yes.
-fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, typed: &str) -> Result<(), Failure> {
+fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, has_kms: bool, typed: &str) -> Result<(), Failure> {
     let Some(answer) = &report.removable else { return Ok(()) };
     let meant = report.keys.iter().find(|used| used.key.split_once('/').is_some_and(|(_, name)| name == typed));
-    if let (RemovableKey::KmsKeyId(_), Some(meant)) = (asked, meant) {
+    if let (RemovableKey::KmsKeyId { .. }, Some(meant)) = (asked, meant) {
         return Err(Failure::Usage(format!("--removable {typed:?} names no provider: did you mean {}?", meant.key)));
     }
     let known = report.keys.iter().any(|used| used.key == answer.key)
         || answer.needed_by > 0
-        || (matches!(asked, RemovableKey::KmsKeyId(_)) && answer.removable != Removable::Unknown);
+        || (has_kms && matches!(asked, RemovableKey::KmsKeyId { .. }));
     if known || !report.complete || report.values == 0 {
         return Ok(());
     }
@@ -73,7 +78,7 @@ fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, typed: &str) 
             "--removable: there is no key {label}, neither in the configuration nor in a stored value; there are {}",
             keys.join(", ")
         ),
-        RemovableKey::KmsKeyId(_) => format!(
+        RemovableKey::KmsKeyId { .. } => format!(
             "--removable takes PROVIDER/NAME or a KMS key ID, and no stored value names a key ID {typed:?}; there are {}",
             keys.join(", ")
         ),

@@ -255,7 +255,10 @@ impl Printable for RekeyPlan {
                 values(wrong.values)
             ));
         }
-        if self.to_rewrite == 0 {
+        if self.to_open > 0 {
+            lines.push(format!("{} more have to be opened to tell", values(self.to_open)));
+        }
+        if self.to_rewrite + self.to_open == 0 {
             lines.push("0 stale, nothing to do".to_owned());
         } else {
             lines.push(format!(
