@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::write_keys::WriteKeys;
 use super::{Error, Options};
-use crate::report::{Class, PlanGroup, Progress, RekeyPlan, short_key_id_hash};
+use crate::report::{Class, PlanGroup, Progress, RekeyPlan, key_in_words};
 use crate::resource::{Location, ResourceRef};
 use crate::source::{Source, StoredValue};
 use crate::transformer::envelope::{DekFailure, DekResolver};
@@ -137,19 +137,12 @@ pub(super) fn group(resource: ResourceRef<'_>, namespace: Option<&[u8]>, header:
 
 /// The key that a header names; of KMS v2 with the beginning of the hash of its key ID.
 pub(super) fn named_key(header: &Header<'_>) -> String {
-    match (header.label(), header.kms_key_id()) {
-        (Some(label), Some(key_id)) => format!("{label} {}", short_key_id_hash(key_id)),
-        (Some(label), None) => label.to_string(),
-        (None, _) => "(unrecognised)".to_owned(),
-    }
+    header.label().map_or_else(|| "(unrecognised)".to_owned(), |label| key_in_words(&label, header.kms_key_id()))
 }
 
 /// The same for the key that writes.
 fn write_key(list: &ResourceTransformer) -> String {
-    match list.write_kms().filter(|kms| kms.is_v2()).map(|kms| kms.key_id()) {
-        Some(Ok(key_id)) => format!("{} {}", list.write_key(), short_key_id_hash(&key_id)),
-        _ => list.write_key().to_string(),
-    }
+    key_in_words(&list.write_key(), list.write_key_id_of_kms().as_deref())
 }
 
 fn class(verdict: HeaderVerdict) -> Class {

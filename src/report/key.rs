@@ -149,6 +149,15 @@ pub fn short_key_id_hash(key_id: &str) -> String {
     hash
 }
 
+/// A key as people tell it from others: of a KMS v2 with the beginning of the hash of its key ID.
+#[must_use]
+pub fn key_in_words(label: &KeyLabel, key_id: Option<&str>) -> String {
+    match key_id {
+        Some(key_id) => format!("{label} {}", short_key_id_hash(key_id)),
+        None => label.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

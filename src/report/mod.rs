@@ -14,7 +14,7 @@ mod scan;
 mod verify;
 
 pub use class::Class;
-pub use key::{EtcdKey, ValueRow, key_id_hash, place_of, short_key_id_hash};
+pub use key::{EtcdKey, ValueRow, key_id_hash, key_in_words, place_of, short_key_id_hash};
 #[cfg(feature = "kms")]
 pub use kms::{CheckResult, KmsCheck, KmsCheckReport, KmsLatency};
 pub use progress::{NoProgress, Progress};

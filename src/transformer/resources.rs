@@ -144,6 +144,12 @@ impl ResourceTransformer {
         self.kms.first().map(|(_, provider)| provider).filter(|provider| provider.label().provider == first.provider)
     }
 
+    /// The key ID that the KMS v2 that writes uses, when it is known.
+    #[must_use]
+    pub fn write_key_id_of_kms(&self) -> Option<String> {
+        self.write_kms().filter(|kms| kms.is_v2())?.key_id().ok()
+    }
+
     /// The KMS providers that try a value, in order.
     pub fn kms_claimants<'v>(&'v self, value: &'v [u8]) -> impl Iterator<Item = &'v Arc<KmsProvider>> {
         self.kms.iter().filter(|(prefix, _)| value.starts_with(prefix)).map(|(_, provider)| provider)

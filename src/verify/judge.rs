@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use super::kms::explain_kms;
 use crate::object::{self, Format, Identity};
-use crate::report::{Class, ValueRow, VerifyRow, place_of};
+use crate::report::{Class, ValueRow, VerifyRow, key_in_words, place_of};
 use crate::resource::{GroupResource, KeyLayout, Location, ResourceRef};
 use crate::source::StoredValue;
 use crate::transformer::{
@@ -157,10 +157,7 @@ impl<'t> Judge<'t> {
         match list.open(&value.value, context) {
             Ok((opened, by)) => {
                 let mut verdict = match inspect(&opened.data, location) {
-                    Ok(()) if opened.stale => Verdict::new(
-                        Class::Stale,
-                        format!("written by {}; {} writes {resource} now", by.label, list.write_key()),
-                    ),
+                    Ok(()) if opened.stale => Verdict::new(Class::Stale, stale(&by.label, header, list, resource)),
                     Ok(()) => Verdict::new(Class::Current, ""),
                     Err((Class::Nested, found)) => {
                         let inside = list.header(&opened.data).label();
@@ -412,6 +409,16 @@ impl<'t> Judge<'t> {
         }
         None
     }
+}
+
+/// Why a value is stale.
+fn stale(by: &KeyLabel, header: &Header<'_>, list: &ResourceTransformer, resource: ResourceRef<'_>) -> String {
+    let written = key_in_words(by, header.kms_key_id());
+    let writes = key_in_words(&list.write_key(), list.write_key_id_of_kms().as_deref());
+    if written == writes && by.provider.is_kms() {
+        return format!("written by {written} in a form that kube-apiserver does not write any longer");
+    }
+    format!("written by {written}; {writes} writes {resource} now")
 }
 
 /// etcdctl ends what it prints with a line feed, and who puts that back has put one byte more.

@@ -267,7 +267,7 @@ fn nothing_is_looked_for_inside_of_ciphertext() {
 /// G1, G15, G16, and values that nothing is wrong with.
 #[test]
 fn envelopes_of_a_kms_have_their_class() {
-    let file = config(&["kms: {apiVersion: v2, name: demo, endpoint: 'unix:///run/kms.sock', timeout: 3s}"]);
+    let file = config(&["kms: {apiVersion: v2, name: demo, endpoint: 'unix:///run/kms.sock', timeout: 200ms}"]);
     for (pointer, expected) in [
         ("/kms_v2_seed/value_b64", "kms-unavailable"),
         ("/kms_v2_plain_dek_type0/value_b64", "kms-unavailable"),

@@ -344,3 +344,16 @@ fn a_key_id_is_not_given_up_too_early() {
     etcd.client().put(key, kv.value());
     assert_eq!(ask(&hash).removable, Removable::Yes);
 }
+
+/// A value of the KMS that writes was said to be written by one key while the same writes now.
+#[test]
+fn it_is_said_why_a_value_of_the_same_kms_is_stale() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    kms.set(|kms| kms.current = "kek-1".to_owned());
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 1);
+    rekey_with_all(&etcd, &transformers(&v2_config(&kms)));
+    kms.set(|kms| kms.current = "kek-2".to_owned());
+    let (_, rows) = verify(&etcd, &v2_config(&kms));
+    let [old, new] = ["kek-1", "kek-2"].map(atrest::report::short_key_id_hash);
+    assert_eq!(rows[0].message, format!("written by kms-v2/cloud {old}; kms-v2/cloud {new} writes secrets now"));
+}
