@@ -230,7 +230,7 @@ pub(crate) struct VerifyArgs {
     /// Stale values are findings too
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) expect: Option<VerifyExpectation>,
-    /// Ask whether this key can go: PROVIDER/NAME as `aescbc/key1`, or a KMS key ID
+    /// Ask whether this key can go: PROVIDER/NAME as `aescbc/key1`, or a KMS key ID, best as its hash `sha256:…`
     #[arg(long, value_name = "KEY", conflicts_with_all = ["namespace", "resource", "prefix"])]
     pub(crate) removable: Option<String>,
     #[command(flatten)]
