@@ -252,8 +252,9 @@ fn type_name(transformation_type: TransformationType) -> &'static str {
     }
 }
 
-/// As grpc-go spells them.
-fn code_name(code: Code) -> &'static str {
+/// The status of gRPC as grpc-go spells it, which is what kube-apiserver's metrics have.
+#[must_use]
+pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",

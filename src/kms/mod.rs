@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use client::{Client, Encrypted, Status};
 pub use connection::Connection;
 pub use error::Error;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, code_name};
 pub use resolver::Kms;
 
 use crate::config::Endpoint;

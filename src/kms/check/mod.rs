@@ -107,15 +107,24 @@ fn is_not_served(error: &Error) -> bool {
     error.code() == Some(tonic::Code::Unimplemented)
 }
 
-/// Makes so many calls at once, and says how many failed, with the first error.
-async fn at_once<F: Future<Output = Result<(), String>>>(
-    concurrency: u32,
-    call: impl Fn() -> F,
-) -> Result<(), (usize, String)> {
-    let results = futures::future::join_all((0..concurrency).map(|_| call())).await;
-    let mut failed = results.into_iter().filter_map(Result::err);
+/// Makes round trips at once.
+async fn check_concurrency<F: Future<Output = Result<bool, Error>>>(
+    options: &Options,
+    checks: &mut Checks,
+    round_trip: impl Fn() -> F,
+) {
+    let at_once = options.concurrency;
+    let results = futures::future::join_all((0..at_once).map(|_| round_trip())).await;
+    let mut failed = results.into_iter().filter_map(|result| match result {
+        Ok(true) => None,
+        Ok(false) => Some("one was answered with the plaintext of another".to_owned()),
+        Err(error) => Some(error.chain()),
+    });
     match failed.next() {
-        None => Ok(()),
-        Some(first) => Err((1 + failed.count(), first)),
+        None => checks.pass("concurrency", format!("{at_once} round trips at once")),
+        Some(first) => {
+            let failed = 1 + failed.count();
+            checks.fail("concurrency", format!("{failed} of {at_once} round trips at once failed: {first}"));
+        }
     }
 }

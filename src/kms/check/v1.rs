@@ -1,4 +1,4 @@
-use super::{Checks, Options, at_once, authority, is_not_served, latency, random_key};
+use super::{Checks, Options, authority, check_concurrency, is_not_served, latency, random_key};
 use crate::kms::Client;
 use crate::secret::Key;
 use crate::transformer::envelope::{DekSource, MAX_ENCRYPTED_DEK_BYTES};
@@ -24,7 +24,11 @@ pub(super) async fn check(client: &Client, options: &Options, checks: &mut Check
     }
     if let Some((plain, cipher)) = check_round_trip(client, checks).await {
         check_stored(client, options, checks).await;
-        check_concurrency(client, options, checks).await;
+        check_concurrency(options, checks, || async {
+            let plain = random_key()?;
+            Ok(client.v1_decrypt(&client.v1_encrypt(&plain).await?).await? == plain)
+        })
+        .await;
         latency::measure("Encrypt", options, checks, || async {
             client.v1_encrypt(&plain).await.map(|_| ()).map_err(|error| error.chain())
         })
@@ -97,23 +101,5 @@ async fn check_stored(client: &Client, options: &Options, checks: &mut Checks) {
             "stored",
             "name a stored value with --value to see whether its key, perhaps an older one, still decrypts",
         );
-    }
-}
-
-async fn check_concurrency(client: &Client, options: &Options, checks: &mut Checks) {
-    let round_trip = || async {
-        let plain = random_key().map_err(|error| error.chain())?;
-        let cipher = client.v1_encrypt(&plain).await.map_err(|error| error.chain())?;
-        let decrypted = client.v1_decrypt(&cipher).await.map_err(|error| error.chain())?;
-        if decrypted == plain { Ok(()) } else { Err("one was answered with the plaintext of another".to_owned()) }
-    };
-    match at_once(options.concurrency, round_trip).await {
-        Ok(()) => checks.pass("concurrency", format!("{} round trips at once", options.concurrency)),
-        Err((failed, first)) => {
-            checks.fail(
-                "concurrency",
-                format!("{failed} of {} round trips at once failed: {first}", options.concurrency),
-            );
-        }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Checks, Options, at_once, authority, is_not_served, latency, random_key};
+use super::{Checks, Options, authority, check_concurrency, is_not_served, latency, random_key};
 use crate::kms::{Client, Encrypted, Status};
 use crate::report::key_id_hash;
 use crate::secret::Key;
@@ -25,7 +25,11 @@ pub(super) async fn check(client: &Client, options: &Options, checks: &mut Check
     check_stability(client, &status, checks).await;
     if let Some((plaintext, encrypted)) = check_encrypt(client, &status, checks).await {
         check_decrypt(client, &plaintext, &encrypted, checks).await;
-        check_concurrency(client, options, checks).await;
+        check_concurrency(options, checks, || async {
+            let plaintext = random_key()?;
+            Ok(client.decrypt(&client.encrypt(&plaintext).await?).await? == plaintext)
+        })
+        .await;
         latency::measure("Encrypt", options, checks, || async {
             client.encrypt(&plaintext).await.map(|_| ()).map_err(|error| error.chain())
         })
@@ -197,24 +201,6 @@ async fn check_stored(client: &Client, options: &Options, checks: &mut Checks) {
             "stored",
             "name a stored value with --value to see whether its key, perhaps an older one, still decrypts",
         );
-    }
-}
-
-async fn check_concurrency(client: &Client, options: &Options, checks: &mut Checks) {
-    let round_trip = || async {
-        let plaintext = random_key().map_err(|error| error.chain())?;
-        let encrypted = client.encrypt(&plaintext).await.map_err(|error| error.chain())?;
-        let decrypted = client.decrypt(&encrypted).await.map_err(|error| error.chain())?;
-        if decrypted == plaintext { Ok(()) } else { Err("one was answered with the plaintext of another".to_owned()) }
-    };
-    match at_once(options.concurrency, round_trip).await {
-        Ok(()) => checks.pass("concurrency", format!("{} round trips at once", options.concurrency)),
-        Err((failed, first)) => {
-            checks.fail(
-                "concurrency",
-                format!("{failed} of {} round trips at once failed: {first}", options.concurrency),
-            );
-        }
     }
 }
 
