@@ -171,7 +171,7 @@ pub struct Server {
 #[derive(Debug)]
 enum HealthListener {
     Tcp(TcpListener),
-    Unix(KeptSocket),
+    Unix(http::HealthSocket),
 }
 
 impl Server {
@@ -194,7 +194,7 @@ impl Server {
                 Some(HealthListener::Tcp(listener))
             }
             Some(HealthAddress::Unix(endpoint)) => {
-                Some(HealthListener::Unix(KeptSocket::bind(endpoint.clone(), options.access)?))
+                Some(HealthListener::Unix(KeptSocket::bind(endpoint.clone(), options.access)?.into()))
             }
         };
         let admission = Admission {

@@ -51,8 +51,36 @@ impl Listener for TcpListener {
     }
 }
 
-/// The kubelet looks for this socket's file as kube-apiserver does for the other's.
-impl Listener for KeptSocket {
+/// A unix socket that is bound again like kube-apiserver's.
+#[derive(Debug)]
+pub(in crate::serve) struct HealthSocket {
+    socket: KeptSocket,
+    /// Why it cannot be bound again.
+    lost: Option<String>,
+}
+
+impl From<KeptSocket> for HealthSocket {
+    fn from(socket: KeptSocket) -> Self {
+        Self { socket, lost: None }
+    }
+}
+
+impl HealthSocket {
+    async fn look(&mut self) {
+        match self.socket.look().await {
+            Found::InPlace => {}
+            Found::Bound => self.lost = None,
+            // Nobody can ask `/readyz` for it.
+            Found::Lost(reason) if self.lost.as_ref() == Some(&reason) => {}
+            Found::Lost(reason) => {
+                tracing::warn!("health checks: {reason}");
+                self.lost = Some(reason);
+            }
+        }
+    }
+}
+
+impl Listener for HealthSocket {
     type Io = tokio::net::UnixStream;
 
     async fn accept(&mut self) -> io::Result<Self::Io> {
@@ -60,10 +88,8 @@ impl Listener for KeptSocket {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                accepted = KeptSocket::accept(self) => return accepted,
-                _ = look.tick() => if let Found::Lost(reason) = self.look().await {
-                    tracing::debug!("health checks: {reason}");
-                },
+                accepted = self.socket.accept() => return accepted,
+                _ = look.tick() => self.look().await,
             }
         }
     }
