@@ -188,7 +188,7 @@ async fn a_connection_is_for_one_request_and_ends_when_none_comes() {
     _ = ended.await.expect("it is closed");
 }
 
-/// Only kube-apiserver's socket came back; without the other the kubelet's checks failed until the plugin was restarted.
+/// Only kube-apiserver's socket came back; without the other all checks failed until the plugin was restarted.
 #[tokio::test]
 async fn a_health_socket_that_is_deleted_comes_back() {
     let folder = tempfile::tempdir().unwrap();
