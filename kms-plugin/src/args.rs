@@ -3,7 +3,10 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use crate::commands::keyring::{KeygenArgs, ListArgs, ResealArgs, RetireArgs, RotateArgs};
 use crate::commands::serve::ServeArgs;
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Environment:
+  RUST_LOG  what is logged instead, by targets and levels: cryptoki=error,atrest_kms_plugin=debug
+
 Exit codes:
   0  done
   1  refused
@@ -12,7 +15,7 @@ Exit codes:
 
 /// A KMS plugin for kube-apiserver.
 #[derive(Debug, Parser)]
-#[command(name = "atrest-kms-plugin", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = 110)]
+#[command(name = "atrest-kms-plugin", version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 110)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

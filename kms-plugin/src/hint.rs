@@ -62,6 +62,28 @@ fn socket_hint(error: &SocketError) -> Option<String> {
         SocketError::System { operation: "open", source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Some("create the folder first; systemd does so by RuntimeDirectory=".to_owned())
         }
+        SocketError::System { operation: "change the group of", source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            Some("its user has to be in that group; in a unit: SupplementaryGroups=".to_owned())
+        }
+        SocketError::ForeignLock { path } => Some(format!("remove {} yourself", path.display())),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As another user than root the plugin ended with the system's words alone.
+    #[test]
+    fn a_group_that_is_not_ours_has_a_hint() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error =
+            SocketError::System { operation: "change the group of", address: "/run/kms.sock".to_owned(), source };
+        let failure = Failure::Serve(serve::Error::Socket(error));
+        let expected = "its user has to be in that group; in a unit: SupplementaryGroups=";
+        assert_eq!(hint(&failure).as_deref(), Some(expected));
     }
 }

@@ -14,17 +14,21 @@ use atrest_kms_plugin::backend::pkcs11;
 #[cfg(feature = "vault")]
 use atrest_kms_plugin::backend::vault;
 use atrest_kms_plugin::keyring::{FileError, KeyringArgs};
-use atrest_kms_plugin::serve::{Access, Condition, Handle, HealthAddress, Options, Server, StatusVersion};
+use atrest_kms_plugin::serve::{Access, Condition, Handle, HealthAddress, LateBackend, Options, Server, StatusVersion};
 use clap::ValueEnum;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, is_of_flags};
+use crate::hint::hint;
 use crate::process;
 
 /// Not a port of Kubernetes, of etcd or of the usual add-ons of a control plane.
 const HEALTH_ADDRESS: &str = "127.0.0.1:8477";
 const GROUPS: &str = "/etc/group";
+/// Before a keyring that could not be opened is tried again; the next pauses are twice as long each.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -44,8 +48,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
     /// Open connections at most; kube-apiserver keeps one
-    #[arg(long, value_name = "COUNT", default_value_t = 128)]
-    max_connections: usize,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "COUNT", default_value_t = 128)]
+    max_connections: u16,
     /// What Status says that the plugin speaks: kube-apiserver 1.27 and 1.28 accept v2beta1 only
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::V2)]
     status_version: Version,
@@ -142,7 +146,7 @@ fn options(args: &ServeArgs) -> Result<Options, Failure> {
     let mut options = Options::new(args.listen.clone());
     options.access = Access { mode: args.socket_mode, group };
     options.allowed_uids.clone_from(&args.allow_uid);
-    options.max_connections = args.max_connections;
+    options.max_connections = args.max_connections.into();
     options.status_version = match args.status_version {
         Version::V2 => StatusVersion::V2,
         Version::V2Beta1 => StatusVersion::V2Beta1,
@@ -152,26 +156,72 @@ fn options(args: &ServeArgs) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The keys.
-fn open_backend(args: &ServeArgs) -> Result<Arc<dyn Backend>, Failure> {
+/// The keys, and the same where they could not be opened yet.
+struct Opened {
+    backend: Arc<dyn Backend>,
+    late: Option<Arc<LateBackend>>,
+}
+
+impl From<Arc<dyn Backend>> for Opened {
+    fn from(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, late: None }
+    }
+}
+
+/// Only flags that are wrong end the plugin. Whatever else is wrong is said in Status, until it is right.
+fn open_backend(args: &ServeArgs) -> Result<Opened, Failure> {
     match args.backend {
-        BackendKind::Keyring => {
-            let seal = &args.keyring.seal;
-            let path = args.keyring.keyring.clone();
-            let path =
-                path.ok_or_else(|| Failure::Usage("--backend keyring: name the file by --keyring".to_owned()))?;
-            let opened = seal.opener().and_then(|opener| KeyringBackend::open(&path, opener));
-            match opened {
-                Ok(backend) => Ok(Arc::new(backend)),
-                Err(source) => Err(Failure::Keyring(FileError { path, source })),
-            }
-        }
+        BackendKind::Keyring => open_keyring(&args.keyring),
         #[cfg(feature = "pkcs11")]
-        BackendKind::Pkcs11 => Ok(Arc::new(pkcs11::Pkcs11::open(&args.pkcs11)?)),
+        BackendKind::Pkcs11 => Ok(Opened::from(Arc::new(pkcs11::Pkcs11::open(&args.pkcs11)?) as Arc<dyn Backend>)),
         #[cfg(feature = "vault")]
-        BackendKind::Vault => Ok(Arc::new(vault::Vault::open(&args.vault)?)),
+        BackendKind::Vault => Ok(Opened::from(Arc::new(vault::Vault::open(&args.vault)?) as Arc<dyn Backend>)),
         #[cfg(feature = "aws")]
-        BackendKind::Aws => Ok(Arc::new(aws::Aws::open(&args.aws)?)),
+        BackendKind::Aws => Ok(Opened::from(Arc::new(aws::Aws::open(&args.aws)?) as Arc<dyn Backend>)),
+    }
+}
+
+fn open_keyring(args: &KeyringArgs) -> Result<Opened, Failure> {
+    let path = args.keyring.clone().filter(|path| !path.as_os_str().is_empty());
+    let path = path.ok_or_else(|| Failure::Usage("--backend keyring: name the file by --keyring".to_owned()))?;
+    let failed = {
+        let path = path.clone();
+        move |source| Failure::Keyring(FileError { path: path.clone(), source })
+    };
+    let opener = args.seal.opener().map_err(&failed)?;
+    let source = match KeyringBackend::open(&path, opener.clone()) {
+        Ok(backend) => return Ok(Opened::from(Arc::new(backend) as Arc<dyn Backend>)),
+        Err(source) if is_of_flags(&source) => return Err(failed(source)),
+        Err(source) => source,
+    };
+    let failure = failed(source);
+    tracing::error!("{failure}; it is tried again while the plugin serves");
+    if let Some(hint) = hint(&failure) {
+        tracing::error!("hint: {hint}");
+    }
+    let again = move || match KeyringBackend::open(&path, opener.clone()) {
+        Ok(backend) => Ok(Arc::new(backend) as Arc<dyn Backend>),
+        Err(source) => Err(failed(source).to_string()),
+    };
+    let late = Arc::new(LateBackend::new("keyring", true, failure.to_string(), again));
+    Ok(Opened { backend: Arc::clone(&late) as Arc<dyn Backend>, late: Some(late) })
+}
+
+/// Opens it, with longer and longer pauses: each try may cost what a passphrase costs.
+async fn open_late(late: Arc<LateBackend>, server: Handle) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        // SIGHUP may have done it.
+        if late.is_open() {
+            return;
+        }
+        // What goes wrong is in Status, and is logged from there.
+        if server.reload().await.is_ok() {
+            tracing::info!("the keys could be read");
+            return;
+        }
+        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
     }
 }
 
@@ -184,15 +234,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         // Before anything else: until they are expected, these signals end the process.
         let signals = Signals::expect().map_err(system("cannot receive signals"))?;
-        let backend = open_backend(args)?;
-        serve(backend, options, signals).await
+        let opened = open_backend(args)?;
+        serve(opened, options, signals).await
     });
     // A backend's call that hangs does not keep the process.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(backend: Arc<dyn Backend>, options: Options, signals: Signals) -> Result<(), Failure> {
+async fn serve(opened: Opened, options: Options, signals: Signals) -> Result<(), Failure> {
+    let Opened { backend, late } = opened;
     let Signals { mut terminate, mut interrupt, hang_up } = signals;
     let listen = options.listen.clone();
     let server = Server::bind(backend, options).await?;
@@ -201,6 +252,7 @@ async fn serve(backend: Arc<dyn Backend>, options: Options, signals: Signals) ->
     tell(&[NotifyState::Ready]);
     let manager = tokio::spawn(tell_condition(server.handle()));
     let reloader = tokio::spawn(reload_on(hang_up, server.handle()));
+    let opener = late.map(|late| tokio::spawn(open_late(late, server.handle())));
     let stop = async {
         let name = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
@@ -212,6 +264,9 @@ async fn serve(backend: Arc<dyn Backend>, options: Options, signals: Signals) ->
     let result = server.run(stop).await;
     manager.abort();
     reloader.abort();
+    if let Some(opener) = opener {
+        opener.abort();
+    }
     tracing::info!("stopped");
     Ok(result?)
 }

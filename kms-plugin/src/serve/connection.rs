@@ -4,10 +4,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
 use super::authority;
@@ -39,13 +41,30 @@ pub(super) struct Connection {
     stream: authority::Stream<UnixStream>,
     peer: Peer,
     metrics: Arc<Metrics>,
+    /// Until the client has begun to speak HTTP/2: whoever connects and says nothing keeps no place.
+    greeting: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, peer: Peer, metrics: Arc<Metrics>, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(
+        stream: UnixStream,
+        peer: Peer,
+        metrics: Arc<Metrics>,
+        permit: OwnedSemaphorePermit,
+        greeting_time: Duration,
+    ) -> Self {
         metrics.connections.inc();
-        Self { stream: authority::Stream::new(stream), peer, metrics, _permit: permit }
+        let greeting = Some(Box::pin(tokio::time::sleep(greeting_time)));
+        Self { stream: authority::Stream::new(stream), peer, metrics, greeting, _permit: permit }
+    }
+
+    /// Whether the client has taken too long to begin.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.greeting.is_some() && self.stream.has_begun() {
+            self.greeting = None;
+        }
+        self.greeting.as_mut().is_some_and(|greeting| greeting.as_mut().poll(cx).is_ready())
     }
 }
 
@@ -66,7 +85,10 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Pending if self.is_late(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            poll => poll,
+        }
     }
 }
 

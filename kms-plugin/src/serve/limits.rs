@@ -6,8 +6,8 @@ use crate::backend::Wrapped;
 
 /// The longest plaintext. A DEK or a seed has 32 bytes; the AWS KMS takes as much as this.
 pub(super) const MAX_PLAINTEXT_BYTES: usize = 4096;
-/// The largest message that is read at all: annotations are the longest part of one.
-pub(super) const MAX_MESSAGE_BYTES: usize = 256 * 1024;
+/// The largest message that is read at all. The longest of kube-apiserver has 32 KiB of annotations and two fields of 1 KiB.
+pub(super) const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// Whether the plaintext has a length that a data key can have.
 pub(super) fn check_plaintext(len: usize) -> Result<(), envelope::Error> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client ── unix socket ── listener ── connection ── authority ── tonic ─┬─ v2 ──────┐
-//!           (socket)       (whose?)    (counted)     (rewritten)         └─ v1beta1 ─┴─ service ── backend
+//!           (kept_socket)  (whose?)    (counted)     (rewritten) (intake)└─ v1beta1 ─┴─ service ── backend
 //!                                                                          Status ◀── health ◀── probe ─┘
 //! ```
 //!
@@ -11,6 +11,10 @@
 pub mod authority;
 mod connection;
 mod health;
+mod intake;
+mod journal;
+mod kept_socket;
+mod late;
 mod limits;
 mod listener;
 mod metrics;
@@ -20,22 +24,8 @@ mod socket;
 mod v1beta1;
 mod v2;
 
-use tonic::{Response, Status};
-
 pub use connection::Peer;
 pub use health::{Condition, Timing};
-pub use server::{Error, Handle, HealthAddress, Options, Server, StatusVersion};
+pub use late::LateBackend;
+pub use server::{Error, Handle, HealthAddress, Options, Patience, Server, StatusVersion};
 pub use socket::{Access, Error as SocketError};
-
-/// The longest UID that is logged. kube-apiserver's have 36 bytes.
-const MAX_LOGGED_UID_CHARS: usize = 64;
-
-/// Logs the end of a call.
-fn report<T>(api: &str, method: &str, uid: &str, result: Result<T, Status>) -> Result<Response<T>, Status> {
-    let uid: String = uid.chars().take(MAX_LOGGED_UID_CHARS).collect();
-    match &result {
-        Ok(_) => tracing::debug!(api, method, ?uid, "done"),
-        Err(status) => tracing::warn!(api, method, ?uid, code = ?status.code(), "failed: {:?}", status.message()),
-    }
-    result.map(Response::new)
-}

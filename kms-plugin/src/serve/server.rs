@@ -8,26 +8,34 @@ use std::time::Duration;
 use atrest::config::Endpoint;
 use atrest::kms::api::v1beta1::key_management_service_server::KeyManagementServiceServer as V1Beta1Server;
 use atrest::kms::api::v2::key_management_service_server::KeyManagementServiceServer as V2Server;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tower_layer::{Identity, Stack};
 
 use super::health::{Condition, Health, Timing, http, probe_for_ever};
+use super::intake::Intake;
+use super::journal::Journal;
+use super::kept_socket::KeptSocket;
 use super::limits::MAX_MESSAGE_BYTES;
 use super::listener::{Admission, Listener, stopped};
 use super::metrics::Metrics;
 use super::service::Service;
-use super::socket::{self, Access, Socket, SocketFile};
+use super::socket::{self, Access};
 use super::v1beta1::V1Beta1;
 use super::v2::V2;
 use crate::backend::{self, Backend};
 
 /// So many calls may be open on one connection.
-const MAX_STREAMS: u32 = 256;
+const MAX_STREAMS: u32 = 64;
+/// So much a client may send on one call before it is read: a message.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// So much a client may send on all calls of a connection before it is read.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// Connections that the listener has accepted, and whose HTTP/2 has not begun.
+const CONNECTIONS_BETWEEN: usize = 16;
 /// So long clients have to close their connections when the server stops. Those that stay without a call are not waited for.
 const IDLE_TIME: Duration = Duration::from_millis(500);
-/// A call takes no longer, whatever its client says. kube-apiserver's default is 3 s.
-const CALL_TIME: Duration = Duration::from_secs(60);
 
 /// What a server is to do.
 #[derive(Clone, Debug)]
@@ -46,6 +54,8 @@ pub struct Options {
     pub health: Option<HealthAddress>,
     /// When the backend is probed.
     pub timing: Timing,
+    /// How long clients are waited for.
+    pub patience: Patience,
     /// So long calls that are open may take when the server stops.
     pub drain_timeout: Duration,
 }
@@ -62,7 +72,35 @@ impl Options {
             status_version: StatusVersion::default(),
             health: None,
             timing: Timing::default(),
+            patience: Patience::default(),
             drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How long clients are waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// From the beginning of a connection to its first HTTP/2 frame.
+    pub greeting: Duration,
+    /// After so long without a frame a client is asked by a PING whether it is still there.
+    pub ping_interval: Duration,
+    /// So long it has for the answer.
+    pub ping_timeout: Duration,
+    /// From the headers of a request to its end.
+    pub body: Duration,
+    /// A call takes no longer, whatever its client says. kube-apiserver's default is 3 s.
+    pub call: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            greeting: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(20),
+            ping_timeout: Duration::from_secs(10),
+            body: Duration::from_secs(10),
+            call: Duration::from_secs(60),
         }
     }
 }
@@ -133,7 +171,7 @@ pub struct Server {
 #[derive(Debug)]
 enum HealthListener {
     Tcp(TcpListener),
-    Unix(UnixListener, Option<SocketFile>),
+    Unix(http::HealthSocket),
 }
 
 impl Server {
@@ -149,23 +187,27 @@ impl Server {
             None => None,
             Some(HealthAddress::Tcp(address)) => {
                 let failed = |source| Error::Health { address: *address, source };
-                Some(HealthListener::Tcp(TcpListener::bind(address).await.map_err(failed)?))
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                if !address.ip().is_loopback() {
+                    tracing::warn!("{address}: /readyz and /metrics are open to the network, without a password");
+                }
+                Some(HealthListener::Tcp(listener))
             }
             Some(HealthAddress::Unix(endpoint)) => {
-                let Socket { listener, file } = Socket::bind(endpoint, options.access)?;
-                let failed =
-                    |source| socket::Error::System { operation: "listen on", address: endpoint.to_string(), source };
-                Some(HealthListener::Unix(UnixListener::from_std(listener).map_err(failed)?, file))
+                Some(HealthListener::Unix(KeptSocket::bind(endpoint.clone(), options.access)?.into()))
             }
         };
         let admission = Admission {
             access: options.access,
             allowed_uids: options.allowed_uids.clone(),
             max_connections: options.max_connections,
+            greeting_time: options.patience.greeting,
         };
         let endpoint = options.listen.clone();
-        let listener = Listener::bind(endpoint, admission, Arc::clone(&metrics), Arc::clone(&health))?;
-        let service = Arc::new(Service::new(backend, health, metrics));
+        let journal = Arc::<Journal>::default();
+        let listener =
+            Listener::bind(endpoint, admission, Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&journal))?;
+        let service = Arc::new(Service::new(backend, health, metrics, journal));
         Ok(Self { service, listener, health_listener, options })
     }
 
@@ -193,44 +235,51 @@ impl Server {
         let Self { service, listener, health_listener, options } = self;
         let metrics = Arc::clone(&service.metrics);
         let (stop_sender, stop_receiver) = watch::channel(false);
-        let (connection_sender, connections) = mpsc::channel(16);
+        let (connection_sender, connections) = mpsc::channel(CONNECTIONS_BETWEEN);
         let mut tasks = Tasks::default();
         let listening = tasks.spawn(listener.run(connection_sender, stop_receiver.clone()));
         tasks.spawn(probe_for_ever(Arc::clone(&service.backend), Arc::clone(&service.health), options.timing));
-        // The file of the socket goes with it.
-        let _health_file = match health_listener {
+        tasks.spawn(Arc::clone(&service.journal).count_for_ever());
+        let answering = match health_listener {
             None => None,
             Some(HealthListener::Tcp(listener)) => {
-                tasks.spawn(http::answer(listener, Arc::clone(&service.health)));
-                None
+                Some(tasks.spawn(http::answer(listener, Arc::clone(&service.health))))
             }
-            Some(HealthListener::Unix(listener, file)) => {
-                tasks.spawn(http::answer(listener, Arc::clone(&service.health)));
-                file
-            }
+            Some(HealthListener::Unix(socket)) => Some(tasks.spawn(http::answer(socket, Arc::clone(&service.health)))),
         };
 
         let mut drain = stop_receiver;
         let signal = async move { stopped(&mut drain).await };
-        let grpc = grpc(service, options.status_version)
+        let grpc = grpc(service, options.status_version, options.patience)
             .serve_with_incoming_shutdown(ReceiverStream::new(connections), signal);
         tokio::pin!(grpc, stop);
         tokio::select! {
-            () = &mut stop => {
-                _ = stop_sender.send(true);
-                // First the socket goes, so that a successor can listen at once.
-                _ = listening.await;
-                tokio::select! {
-                    result = grpc => return result.map_err(Error::Grpc),
-                    () = until_idle(&metrics) => {}
-                    () = tokio::time::sleep(options.drain_timeout) => {
-                        tracing::warn!("calls that were still open are given up");
-                    }
-                }
-                Ok(())
-            }
-            result = &mut grpc => result.map_err(Error::Grpc).and(Err(Error::Ended { part: "listener" })),
+            () = &mut stop => {}
+            result = &mut grpc => return result.map_err(Error::Grpc).and(Err(Error::Ended { part: "listener" })),
         }
+        _ = stop_sender.send(true);
+        // The listener and the gRPC server wait for each other, so that both have to go on. Whatever hangs, the time is limited.
+        let end = async {
+            let calls = async {
+                tokio::select! {
+                    result = &mut grpc => result.map_err(Error::Grpc),
+                    () = until_idle(&metrics) => Ok(()),
+                }
+            };
+            // The socket goes at once, so that a successor can listen.
+            let (_, result) = tokio::join!(listening, calls);
+            result
+        };
+        let result = tokio::time::timeout(options.drain_timeout, end).await.unwrap_or_else(|_| {
+            tracing::warn!("calls that were still open are given up");
+            Ok(())
+        });
+        if let Some(answering) = answering {
+            answering.abort();
+            // The file of its socket goes with it.
+            _ = answering.await;
+        }
+        result
     }
 }
 
@@ -243,12 +292,21 @@ async fn until_idle(metrics: &Metrics) {
 }
 
 /// Both services.
-fn grpc(service: Arc<Service>, status_version: StatusVersion) -> tonic::transport::server::Router {
+fn grpc(
+    service: Arc<Service>,
+    status_version: StatusVersion,
+    patience: Patience,
+) -> tonic::transport::server::Router<Stack<Intake, Identity>> {
     let v2 = V2 { service: Arc::clone(&service), status_version };
     let v1beta1 = V1Beta1 { service };
     tonic::transport::Server::builder()
         .max_concurrent_streams(Some(MAX_STREAMS))
-        .timeout(CALL_TIME)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keepalive_interval(Some(patience.ping_interval))
+        .http2_keepalive_timeout(Some(patience.ping_timeout))
+        .timeout(patience.call)
+        .layer(Intake::new(patience.body))
         .add_service(V2Server::new(v2).max_decoding_message_size(MAX_MESSAGE_BYTES))
         .add_service(V1Beta1Server::new(v1beta1).max_decoding_message_size(MAX_MESSAGE_BYTES))
 }

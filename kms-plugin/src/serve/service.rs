@@ -9,6 +9,7 @@ use tonic::Status;
 use zeroize::Zeroizing;
 
 use super::health::Health;
+use super::journal::Journal;
 use super::limits::{check_plaintext, check_wrapped};
 use super::metrics::Metrics;
 use crate::backend::{self, Backend, Wrapped};
@@ -22,12 +23,18 @@ pub(super) struct Service {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) journal: Arc<Journal>,
     calls: Semaphore,
 }
 
 impl Service {
-    pub(super) fn new(backend: Arc<dyn Backend>, health: Arc<Health>, metrics: Arc<Metrics>) -> Self {
-        Self { backend, health, metrics, calls: Semaphore::new(MAX_CALLS) }
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        health: Arc<Health>,
+        metrics: Arc<Metrics>,
+        journal: Arc<Journal>,
+    ) -> Self {
+        Self { backend, health, metrics, journal, calls: Semaphore::new(MAX_CALLS) }
     }
 
     /// Encrypts by the current key. What comes in and what goes out keeps to the limits.

@@ -1,8 +1,10 @@
 //! A listening unix socket and its file. unix(7).
 //!
 //! Nobody can connect before the file has its mode and group: both are set between bind and listen. Two servers that start
-//! together do not take each other's socket for a left one: while one looks and binds, it holds a lock (flock(2)) on the folder.
+//! together do not take each other's socket for a left one: while one looks and binds, it holds a lock (flock(2)) on a file beside
+//! the socket. Nobody else can open that file, so nobody can keep the lock from us; a folder that others can read is no such file.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use atrest::config::{DialAddress, Endpoint};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -59,10 +61,16 @@ pub enum Error {
         /// Where.
         address: String,
     },
-    /// Another process has locked the folder.
-    #[error("another process is starting in {}", path.display())]
+    /// Another process of ours holds the lock.
+    #[error("another process is starting, and holds the lock on {}", path.display())]
     Locked {
-        /// The folder.
+        /// The lock's file.
+        path: PathBuf,
+    },
+    /// Where the lock's file is to be there is something that others could lock.
+    #[error("{} is not a file that only this process's user can open", path.display())]
+    ForeignLock {
+        /// The lock's file.
         path: PathBuf,
     },
     /// The operating system refuses.
@@ -111,7 +119,7 @@ impl Socket {
     fn bind_path(path: &Path, access: Access) -> Result<Self, Error> {
         let failed = system("listen on", DialAddress::Path(path));
         let address = SocketAddrUnix::new(path).map_err(&failed)?;
-        let _lock = lock_folder_of(path)?;
+        let _lock = Lock::take(path)?;
         remove_left(path, &address)?;
         let socket = new_socket().map_err(&failed)?;
         {
@@ -193,6 +201,74 @@ impl Drop for Umask {
     }
 }
 
+/// Keeps other servers from looking at the same path at the same time. Its file goes when this is dropped.
+struct Lock {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self, Error> {
+        let path = lock_path(socket);
+        let began = Instant::now();
+        loop {
+            let file = open_lock(&path, socket)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Whoever had it before may have removed the file; then this lock keeps nobody out.
+                Ok(()) if is_at(&path, &file) => return Ok(Self { path, file }),
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path }),
+                Err(errno) => return Err(system("lock", DialAddress::Path(&path))(errno)),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Before the lock goes, so that it is ours and no successor's.
+        if is_at(&self.path, &self.file) {
+            _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+/// `.kms.sock.lock` for `kms.sock`.
+fn lock_path(socket: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(socket.file_name().unwrap_or_default());
+    name.push(".lock");
+    socket.with_file_name(name)
+}
+
+fn open_lock(path: &Path, socket: &Path) -> Result<OwnedFd, Error> {
+    let foreign = || Error::ForeignLock { path: path.to_owned() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => file,
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(foreign()),
+        Err(Errno::ACCESS | Errno::PERM) if rustix::fs::lstat(path).is_ok() => return Err(foreign()),
+        Err(errno) => return Err(system("open", DialAddress::Path(socket.parent().unwrap_or(socket)))(errno)),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(system("look at", DialAddress::Path(path)))?;
+    if is_own(&stat, rustix::process::geteuid()) { Ok(file) } else { Err(foreign()) }
+}
+
+/// Whether nobody but this user can open it, or could at any time: a file keeps its locks when its mode changes.
+fn is_own(stat: &Stat, user: Uid) -> bool {
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_closed = !Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO);
+    is_file && is_closed && stat.st_uid == user.as_raw()
+}
+
+/// Whether the path leads to this file.
+fn is_at(path: &Path, file: &OwnedFd) -> bool {
+    let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+    let (there, here) = (rustix::fs::lstat(path).map(identity), rustix::fs::fstat(file).map(identity));
+    there.is_ok() && there == here
+}
+
 fn system(operation: &'static str, address: DialAddress<'_>) -> impl Fn(Errno) -> Error {
     let address = address.to_string();
     move |errno| Error::System { operation, address: address.clone(), source: errno.into() }
@@ -201,23 +277,6 @@ fn system(operation: &'static str, address: DialAddress<'_>) -> impl Fn(Errno) -
 fn new_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-/// Keeps other servers from looking at this path at the same time.
-fn lock_folder_of(path: &Path) -> Result<OwnedFd, Error> {
-    let folder = path.parent().unwrap_or(path);
-    let failed = system("open", DialAddress::Path(folder));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let lock = rustix::fs::open(folder, flags, Mode::empty()).map_err(&failed)?;
-    let began = Instant::now();
-    loop {
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(lock),
-            Err(Errno::WOULDBLOCK) if began.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_PAUSE),
-            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path: folder.to_owned() }),
-            Err(errno) => return Err(failed(errno)),
-        }
-    }
 }
 
 /// Removes a socket that nobody listens on, and nothing else.
@@ -256,4 +315,28 @@ fn check_is_socket(path: &Path, kind: FileType) -> Result<(), Error> {
         _ => "a device or a pipe",
     };
     Err(Error::NotASocket { path: path.to_owned(), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_others_can_open_is_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        std::fs::write(&path, "").unwrap();
+        let user = rustix::process::geteuid();
+        for (mode, expected) in [(0o600, true), (0o400, true), (0o604, false), (0o640, false), (0o610, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_own(&rustix::fs::lstat(&path).unwrap(), user), expected, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let stat = rustix::fs::lstat(&path).unwrap();
+        assert!(!is_own(&stat, Uid::from_raw(user.as_raw() + 1)), "another user's");
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(!is_own(&rustix::fs::lstat(folder.path()).unwrap(), user), "a folder");
+    }
 }

@@ -19,7 +19,6 @@ use atrest::kms::api::v2;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::report;
 use super::service::Service;
 use crate::backend::Wrapped;
 
@@ -57,7 +56,7 @@ impl KeyManagementService for V1Beta1 {
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         });
         call.end(&result);
-        report(VERSION, "Version", "", result)
+        self.service.journal.report(VERSION, "Version", "", result)
     }
 
     async fn encrypt(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
@@ -66,7 +65,7 @@ impl KeyManagementService for V1Beta1 {
         let plain = std::mem::take(&mut request.plain);
         let result = self.answer_encrypt(&request.version, plain).await;
         call.end(&result);
-        report(VERSION, "Encrypt", "", result)
+        self.service.journal.report(VERSION, "Encrypt", "", result)
     }
 
     async fn decrypt(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
@@ -74,7 +73,7 @@ impl KeyManagementService for V1Beta1 {
         let request = request.into_inner();
         let result = self.answer_decrypt(&request.version, &request.cipher).await;
         call.end(&result);
-        report(VERSION, "Decrypt", "", result)
+        self.service.journal.report(VERSION, "Decrypt", "", result)
     }
 }
 

@@ -8,8 +8,8 @@ use atrest::kms::api::v2::{
 };
 use tonic::{Request, Response, Status};
 
+use super::StatusVersion;
 use super::service::Service;
-use super::{StatusVersion, report};
 use crate::backend::Wrapped;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl KeyManagementService for V2 {
         let call = self.service.metrics.call("/v2.KeyManagementService/Status");
         let result = self.answer_status().await;
         call.end(&result);
-        report("v2", "Status", "", result)
+        self.service.journal.report("v2", "Status", "", result)
     }
 
     async fn encrypt(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
@@ -53,7 +53,7 @@ impl KeyManagementService for V2 {
         let mut request = request.into_inner();
         let result = self.answer_encrypt(std::mem::take(&mut request.plaintext)).await;
         call.end(&result);
-        report("v2", "Encrypt", &request.uid, result)
+        self.service.journal.report("v2", "Encrypt", &request.uid, result)
     }
 
     async fn decrypt(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
@@ -61,6 +61,11 @@ impl KeyManagementService for V2 {
         let DecryptRequest { ciphertext, uid, key_id, annotations } = request.into_inner();
         let result = self.service.decrypt(&Wrapped { ciphertext, key_id, annotations }).await;
         call.end(&result);
-        report("v2", "Decrypt", &uid, result.map(|key| DecryptResponse { plaintext: key.expose().to_vec() }))
+        self.service.journal.report(
+            "v2",
+            "Decrypt",
+            &uid,
+            result.map(|key| DecryptResponse { plaintext: key.expose().to_vec() }),
+        )
     }
 }

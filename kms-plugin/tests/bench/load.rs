@@ -74,7 +74,8 @@ fn main() {
     let own = load.socket.is_none().then(|| {
         let site = Site::new();
         let plugin = site.start(&mut site.serve());
-        runtime.block_on(plugin.until_healthy());
+        let time = runtime.block_on(plugin.until_healthy());
+        println!("healthy {} ms after its start", time.as_millis());
         (site, plugin)
     });
     let socket = load.socket.clone().or_else(|| own.as_ref().map(|(site, _)| site.socket())).expect("a socket");
@@ -168,6 +169,8 @@ fn report(load: &Load, mut outcome: Outcome) {
         let [p50, p95, p99, max] = [500, 950, 990, 1000].map(|per_mille| at(durations, per_mille));
         println!("{name:>8} {p50:>5} µs {p95:>5} µs {p99:>5} µs {max:>5} µs");
     }
+    let p99 = at(&outcome.latencies, 990);
+    println!("p99 of the latency is {} 1 ms", if p99 < 1000 { "under" } else { "NOT under" });
     println!("{} answers, {} errors", outcome.latencies.len(), outcome.errors.len());
     if let Some(error) = outcome.errors.first() {
         panic!("{} calls failed; the first: {error}", outcome.errors.len());

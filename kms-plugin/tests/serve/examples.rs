@@ -64,3 +64,24 @@ fn the_examples_agree_on_the_socket_and_the_health_port() {
     let expected = ["/livez", "/readyz"].map(|path| format!("{{host: 127.0.0.1, port: 8477, path: {path}}}"));
     assert_eq!(probes, expected);
 }
+
+/// A backup of one folder had all that is needed to read the keys.
+#[test]
+fn the_passphrase_is_not_beside_the_keyring() {
+    let (service, pod) = (example("atrest-kms-plugin.service"), example("kms-plugin-static-pod.yaml"));
+    let folder_of = |flag: &str| {
+        let args = pod_args(&pod);
+        let path = args.iter().find_map(|arg| arg.strip_prefix(flag)).unwrap_or_else(|| panic!("no {flag}")).to_owned();
+        Path::new(&path).parent().unwrap().to_owned()
+    };
+    let (keyring, passphrase) = (folder_of("--keyring="), folder_of("--passphrase-file="));
+    assert!(!passphrase.starts_with(&keyring) && !keyring.starts_with(&passphrase), "{keyring:?} {passphrase:?}");
+    for folder in [keyring, passphrase] {
+        let mounted = format!("mountPath: {}", folder.display());
+        assert!(pod.lines().any(|line| line.trim() == mounted), "{mounted}");
+    }
+    let state = "/var/lib/atrest-kms";
+    assert!(service_args(&service).contains(&format!("{state}/keyring").as_str()));
+    let passphrase = service.lines().find_map(|line| line.strip_prefix("LoadCredential=passphrase:")).unwrap();
+    assert!(!passphrase.starts_with(state), "{passphrase}");
+}

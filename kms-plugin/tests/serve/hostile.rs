@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atrest_kms_plugin::serve::Options;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::http2::{
-    Answer, END_HEADERS, HEADERS, PREFACE, Raw, SETTINGS, frame, literal, other_fields, request_fields,
+    Answer, DATA, END_HEADERS, HEADERS, PREFACE, Raw, SETTINGS, frame, literal, other_fields, request_fields,
 };
 use crate::support::{Memory, Running};
 
@@ -116,5 +117,43 @@ async fn a_flood_of_continuations_ends_the_connection_only() {
     let headers = frame(HEADERS, 0, 1, &block(METHODS[0]));
     let flood = frame(super::http2::CONTINUATION, 0, 1, b"").repeat(100_000);
     send(&server.path, &[PREFACE, &frame(SETTINGS, 0, 0, b""), &headers, &flood].concat()).await;
+    assert_well(&server.path).await;
+}
+
+/// With a limit for the whole call alone, a body that never came was waited for a minute.
+#[tokio::test]
+async fn a_request_that_does_not_arrive_is_given_up() {
+    let change = |options: &mut Options| options.patience.body = Duration::from_millis(300);
+    let server = Running::start_with(Arc::new(Memory::local()), change).await;
+    server.until_healthy().await;
+    let mut raw = Raw::connect(&server.path).await;
+    let headers = frame(HEADERS, END_HEADERS, 1, &block(METHODS[1]));
+    // A message is begun and not ended.
+    raw.send(&[headers, frame(DATA, 0, 1, &[0, 0, 0, 0, 100, 7])].concat()).await;
+    let answer = raw.answer(1).await;
+    // DEADLINE_EXCEEDED.
+    assert_eq!(answer.field("grpc-status"), Some("4"), "{answer:?}");
+    assert_well(&server.path).await;
+}
+
+/// 256 calls of 256 KiB a connection were kept: gigabytes of 128 connections.
+#[tokio::test]
+async fn a_connection_has_so_many_calls_and_so_long_messages() {
+    let server = Running::start(Arc::new(Memory::local())).await;
+    server.until_healthy().await;
+    let mut raw = Raw::connect(&server.path).await;
+    let message = vec![0; 64 * 1024 + 1];
+    let announced = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes()].concat();
+    let headers = frame(HEADERS, END_HEADERS, 1, &block(METHODS[1]));
+    raw.send(&[headers, frame(DATA, 0, 1, &announced)].concat()).await;
+    let answer = raw.answer(1).await;
+    // OUT_OF_RANGE, for the length alone.
+    assert_eq!(answer.field("grpc-status"), Some("11"), "{answer:?}");
+
+    let mut raw = Raw::connect(&server.path).await;
+    let requests = (0..65_u32).flat_map(|number| frame(HEADERS, END_HEADERS, 2 * number + 1, &block(METHODS[1])));
+    raw.send(&requests.collect::<Vec<_>>()).await;
+    // REFUSED_STREAM.
+    assert_eq!(raw.answer(2 * 64 + 1).await, Answer::Reset(7));
     assert_well(&server.path).await;
 }

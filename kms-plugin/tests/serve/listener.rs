@@ -11,10 +11,11 @@ use atrest::config::Endpoint;
 use atrest::kms::api::v2::key_management_service_client::KeyManagementServiceClient;
 use atrest::kms::api::v2::{EncryptRequest, StatusRequest};
 use atrest_kms_plugin::serve::{Access, Error, Options, Server, SocketError};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tonic::transport::Channel;
 
-use super::http2::{Answer, Raw, STATUS, literal, other_fields, request_fields};
+use super::http2::{Answer, PREFACE, Raw, STATUS, literal, other_fields, request_fields};
 use crate::support::{Memory, Running, endpoint, options};
 
 async fn bind(path: &Path) -> Result<Server, SocketError> {
@@ -125,6 +126,44 @@ async fn of_servers_that_start_together_one_listens() {
         }
         assert_eq!(servers.len(), 1);
     }
+}
+
+/// A lock on the folder, which whoever can read it may take, kept servers from starting and from listening anew.
+#[tokio::test]
+async fn a_lock_on_the_folder_keeps_no_server_from_starting_or_listening_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kms.sock");
+    let lock = std::fs::File::open(folder.path()).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let server = Running::start_with(Arc::new(Memory::local()), |options| options.listen = endpoint(&path)).await;
+    server.until_healthy().await;
+    std::fs::remove_file(&path).unwrap();
+    until_served(&path).await;
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["kms.sock"], "our own lock is gone");
+    drop(lock);
+}
+
+/// What lies where the lock's file is to be is neither followed nor trusted.
+#[tokio::test]
+async fn a_lock_s_file_that_others_could_open_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, lock) = (folder.path().join("kms.sock"), folder.path().join(".kms.sock.lock"));
+    let refused = format!("{} is not a file that only this process's user can open", lock.display());
+    symlink(folder.path().join("elsewhere"), &lock).unwrap();
+    assert_eq!(bind(&path).await.unwrap_err().to_string(), refused);
+    assert!(!folder.path().join("elsewhere").exists(), "the link is not followed");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    assert_eq!(bind(&path).await.unwrap_err().to_string(), refused);
+    std::fs::remove_dir(&lock).unwrap();
+    std::fs::write(&lock, "").unwrap();
+    std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(bind(&path).await.unwrap_err().to_string(), refused);
+    // That of a server which was killed while it started.
+    std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(0o600)).unwrap();
+    bind(&path).await.unwrap();
+    assert!(!lock.exists());
 }
 
 #[tokio::test]
@@ -317,4 +356,91 @@ async fn a_client_that_has_fallen_silent_does_not_hold_up_the_end() {
     result.unwrap();
     assert!(time < Duration::from_secs(10), "{time:?}");
     drop(raw);
+}
+
+/// The listener waited for a place among the connections that the gRPC server was to take, which waited for the listener.
+#[tokio::test]
+async fn many_connections_at_once_do_not_hold_up_the_end() {
+    for _ in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kms.sock");
+        let mut options = options(&path);
+        options.drain_timeout = Duration::from_millis(300);
+        let server = Server::bind(Arc::new(Memory::local()), options).await.unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let running = server.run(async move { _ = stopped.await });
+        tokio::pin!(running);
+        // The listener has begun, and from here on nobody takes what it accepts.
+        tokio::select! {
+            biased;
+            result = &mut running => panic!("{result:?}"),
+            () = std::future::ready(()) => {}
+        }
+        let mut clients = Vec::new();
+        for _ in 0..60 {
+            clients.push(UnixStream::connect(&path).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stop.send(()).unwrap();
+        tokio::time::timeout(Duration::from_secs(20), running).await.expect("it ends").unwrap();
+        assert!(!path.exists());
+        drop(clients);
+    }
+}
+
+/// With as many silent connections as are allowed, a client was refused for as long as they stayed.
+#[tokio::test]
+async fn whoever_connects_and_says_nothing_keeps_no_place() {
+    let server = Running::start_with(Arc::new(Memory::local()), |options| options.max_connections = 8).await;
+    server.until_healthy().await;
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(UnixStream::connect(&server.path).await.unwrap());
+        let mut preface_only = UnixStream::connect(&server.path).await.unwrap();
+        preface_only.write_all(PREFACE).await.unwrap();
+        silent.push(preface_only);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let began = std::time::Instant::now();
+    until_served(&server.path).await;
+    let time = began.elapsed();
+    assert!(time >= Duration::from_secs(2) && time < Duration::from_secs(15), "{time:?}");
+    drop(silent);
+}
+
+/// A client that has spoken and is gone without a goodbye kept its place as well: nothing asked whether it is there.
+#[tokio::test]
+async fn a_client_that_answers_no_ping_is_given_up() {
+    let change = |options: &mut Options| {
+        options.max_connections = 1;
+        options.patience.ping_interval = Duration::from_millis(300);
+        options.patience.ping_timeout = Duration::from_millis(300);
+    };
+    let server = Running::start_with(Arc::new(Memory::local()), change).await;
+    server.until_healthy().await;
+    let block = [request_fields(STATUS), literal(":authority", "localhost"), other_fields()].concat();
+    let mut silent = Raw::connect(&server.path).await;
+    assert!(matches!(silent.request(1, &block).await, Answer::Whole { .. }));
+    until_served(&server.path).await;
+    drop(silent);
+}
+
+/// One that does answer stays, however long it has nothing to ask: kube-apiserver keeps its connection for ever.
+#[tokio::test]
+async fn an_idle_client_that_answers_pings_stays() {
+    let change = |options: &mut Options| {
+        options.max_connections = 1;
+        options.patience.ping_interval = Duration::from_millis(100);
+        options.patience.ping_timeout = Duration::from_secs(10);
+        options.patience.greeting = Duration::from_millis(500);
+    };
+    let server = Running::start_with(Arc::new(Memory::local()), change).await;
+    server.until_healthy().await;
+    let mut client = server.v2();
+    assert_eq!(status(&mut client).await, "ok");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let refused = UnixStream::connect(&server.path).await.unwrap();
+    refused.readable().await.unwrap();
+    assert_eq!(refused.try_read(&mut [0]).unwrap(), 0, "the one place is taken");
+    assert_eq!(status(&mut client).await, "ok");
 }

@@ -13,6 +13,7 @@ const MAX_PAYLOAD_BYTES: usize = 16_384;
 const MAX_CONTINUATIONS: usize = 32;
 
 const HEADERS: u8 = 0x1;
+const SETTINGS: u8 = 0x4;
 const PUSH_PROMISE: u8 = 0x5;
 const CONTINUATION: u8 = 0x9;
 
@@ -42,6 +43,7 @@ pub struct Rewriter {
     /// The block that HEADERS has begun and END_HEADERS has not ended.
     open: Option<OpenBlock>,
     blocks: HeaderBlocks,
+    has_begun: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +117,13 @@ impl Rewriter {
     #[must_use]
     pub fn new() -> Self {
         let state = State::Preface { passed: 0 };
-        Self { state, head: Vec::with_capacity(HEAD_BYTES), open: None, blocks: HeaderBlocks::new() }
+        Self { state, head: Vec::with_capacity(HEAD_BYTES), open: None, blocks: HeaderBlocks::new(), has_begun: false }
+    }
+
+    /// Whether the preface and the head of a SETTINGS frame have come, as they do at the beginning of every connection.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// Takes some of the input, and gives the next piece of what the server reads. Nothing, when all input is taken and
@@ -176,6 +184,7 @@ impl Rewriter {
             self.open = Some(OpenBlock::new(head));
             return Ok(self.begin_collecting(head.len)?.map(Cow::Owned));
         }
+        self.has_begun |= head.kind == SETTINGS;
         // The library ends the connection for each of these. A block in them would be lost to the table.
         let is_refused = matches!(head.kind, HEADERS | PUSH_PROMISE | CONTINUATION) || head.len > MAX_PAYLOAD_BYTES;
         self.state = if is_refused { State::Opaque } else { passing(head.len) };

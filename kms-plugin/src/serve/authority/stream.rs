@@ -32,6 +32,11 @@ impl<T> Stream<T> {
         Self { inner, rewriter: Rewriter::new(), input, start: 0, end: 0, rewritten: Vec::new(), given: 0 }
     }
 
+    /// Whether the client has sent what begins every connection.
+    pub fn has_begun(&self) -> bool {
+        self.rewriter.has_begun()
+    }
+
     /// Gives the reader something, if there is anything. Whether there was.
     fn give(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
         loop {

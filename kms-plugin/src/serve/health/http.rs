@@ -1,9 +1,11 @@
 //! `/livez`, `/readyz` and `/metrics`, for the kubelet and for Prometheus.
+//!
+//! The kubelet ends a plugin whose `/livez` does not answer, so that nobody who can connect may keep an answer from it: a connection is for
+//! one request, ends soon, and is closed before its time when there are too many. None waits for another.
 
+use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,30 +14,136 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 
 use super::Health;
+use crate::serve::kept_socket::{Found, KeptSocket, LOOK_INTERVAL};
 
-/// So many connections are open at a time; more wait.
-const MAX_CONNECTIONS: usize = 32;
-/// So long a connection may be open: whoever keeps one and asks nothing does not keep others out.
-const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// So many connections are open at a time; for one more the oldest is closed. Who asks at once has been answered long before.
+const MAX_CONNECTIONS: usize = 128;
+/// So long a client may take to send its request.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+/// So long a connection may be open, so that nobody reads an answer for ever.
+const CONNECTION_TIME: Duration = Duration::from_secs(5);
+/// After an error of accept(2), which is one of the whole process: no more files, no more memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the health endpoints are asked.
+pub(in crate::serve) trait Listener: Send {
+    /// A connection.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Io>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Io = tokio::net::TcpStream;
+
+    async fn accept(&mut self) -> io::Result<Self::Io> {
+        Ok(TcpListener::accept(self).await?.0)
+    }
+}
+
+/// A unix socket that is bound again like kube-apiserver's.
+#[derive(Debug)]
+pub(in crate::serve) struct HealthSocket {
+    socket: KeptSocket,
+    /// Why it cannot be bound again.
+    lost: Option<String>,
+}
+
+impl From<KeptSocket> for HealthSocket {
+    fn from(socket: KeptSocket) -> Self {
+        Self { socket, lost: None }
+    }
+}
+
+impl HealthSocket {
+    async fn look(&mut self) {
+        match self.socket.look().await {
+            Found::InPlace => {}
+            Found::Bound => self.lost = None,
+            // Nobody can ask `/readyz` for it.
+            Found::Lost(reason) if self.lost.as_ref() == Some(&reason) => {}
+            Found::Lost(reason) => {
+                tracing::warn!("health checks: {reason}");
+                self.lost = Some(reason);
+            }
+        }
+    }
+}
+
+impl Listener for HealthSocket {
+    type Io = tokio::net::UnixStream;
+
+    async fn accept(&mut self) -> io::Result<Self::Io> {
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                accepted = self.socket.accept() => return accepted,
+                _ = look.tick() => self.look().await,
+            }
+        }
+    }
+}
 
 /// Answers on the listener until this is dropped.
-pub(in crate::serve) async fn answer<L: Listener>(listener: L, health: Arc<Health>) -> io::Result<()>
-where
-    L::Addr: std::fmt::Debug,
-{
+pub(in crate::serve) async fn answer(mut listener: impl Listener, health: Arc<Health>) {
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(health);
-    let listener = Bounded { listener, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)) };
-    axum::serve(listener, router).await
+    let mut connections = Connections::default();
+    loop {
+        match listener.accept().await {
+            Ok(io) => connections.begin(converse(io, router.clone())),
+            Err(error) => {
+                tracing::debug!("health checks: cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn converse(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME).keep_alive(false);
+    let connection = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIME, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!("health checks: a connection failed: {error}"),
+        Err(_) => tracing::debug!("health checks: a connection took too long"),
+    }
+}
+
+/// The open connections, the oldest first. They end with this.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    handles: VecDeque<AbortHandle>,
+}
+
+impl Connections {
+    fn begin(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.handles.retain(|handle| !handle.is_finished());
+        while self.handles.len() >= MAX_CONNECTIONS {
+            if let Some(oldest) = self.handles.pop_front() {
+                oldest.abort();
+            }
+        }
+        self.handles.push_back(self.tasks.spawn(connection));
+    }
 }
 
 /// Whether requests can be served: the API server's and the kubelet's view are the same.
@@ -55,60 +163,5 @@ async fn metrics(State(health): State<Arc<Health>>) -> Response {
             ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
-/// A listener with limits.
-struct Bounded<L> {
-    listener: L,
-    permits: Arc<Semaphore>,
-}
-
-impl<L: Listener> Listener for Bounded<L> {
-    type Io = BoundedIo<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        // The semaphore is never closed; if it were, nothing would be accepted.
-        let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return std::future::pending().await };
-        let (io, address) = self.listener.accept().await;
-        (BoundedIo { io, end: Box::pin(tokio::time::sleep(CONNECTION_TIME)), _permit: permit }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that ends.
-struct BoundedIo<T> {
-    io: T,
-    end: Pin<Box<Sleep>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for BoundedIo<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.end.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for BoundedIo<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.end.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

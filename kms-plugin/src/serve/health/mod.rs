@@ -6,7 +6,7 @@ mod probe;
 use std::sync::Arc;
 
 use atrest::report::key_id_hash;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 pub use probe::Timing;
 pub(super) use probe::{ProbeError, probe_for_ever};
@@ -19,6 +19,8 @@ use crate::backend::Backend;
 pub(super) struct Health {
     known: watch::Sender<Condition>,
     wake: Notify,
+    /// Held from asking a local backend for its key until the answer is known, so that no older answer comes after a newer one.
+    asking: Mutex<()>,
     metrics: Arc<Metrics>,
 }
 
@@ -78,7 +80,12 @@ impl std::fmt::Debug for Condition {
 
 impl Health {
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { known: watch::Sender::new(Condition::at_start()), wake: Notify::new(), metrics }
+        Self {
+            known: watch::Sender::new(Condition::at_start()),
+            wake: Notify::new(),
+            asking: Mutex::default(),
+            metrics,
+        }
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Condition> {
@@ -93,6 +100,7 @@ impl Health {
 
     /// Asks a backend that answers at once.
     pub(super) async fn ask_key_id(&self, backend: &dyn Backend) {
+        let _asking = self.asking.lock().await;
         match backend.current_key_id().await {
             Ok(key_id) => {
                 self.update(|known| known.key = None);
@@ -119,12 +127,15 @@ impl Health {
         self.update(|known| known.socket = problem);
     }
 
-    fn probe_ended(&self, result: Result<String, ProbeError>) {
+    /// The ID is none where the backend was asked for it directly.
+    fn probe_ended(&self, result: Result<Option<String>, ProbeError>) {
         match result {
             Ok(key_id) => {
                 self.metrics.probe_succeeded();
                 self.update(|known| (known.key, known.probe) = (None, None));
-                self.set_key_id(key_id);
+                if let Some(key_id) = key_id {
+                    self.set_key_id(key_id);
+                }
             }
             Err(error) => self.update(|known| known.probe = Some(error.to_string())),
         }

@@ -72,9 +72,21 @@ pub(in crate::serve) async fn probe_for_ever(backend: Arc<dyn Backend>, health: 
 }
 
 /// In a task of its own: whatever happens there, probing goes on.
-async fn probe_once(backend: &Arc<dyn Backend>, health: &Arc<Health>, timeout: Duration) -> Result<String, ProbeError> {
+async fn probe_once(
+    backend: &Arc<dyn Backend>,
+    health: &Arc<Health>,
+    timeout: Duration,
+) -> Result<Option<String>, ProbeError> {
     let (backend, health) = (Arc::clone(backend), Arc::clone(health));
-    let mut task = tokio::spawn(async move { probe(&*backend, &health).await });
+    let mut task = tokio::spawn(async move {
+        let key_id = probe(&*backend, &health).await?;
+        if !backend.is_local() {
+            return Ok(Some(key_id));
+        }
+        // Status asks such a backend too, and may have heard of a newer key while the probe went on.
+        health.ask_key_id(&*backend).await;
+        Ok(None)
+    });
     match tokio::time::timeout(timeout, &mut task).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(ProbeError::Panicked(error)),
@@ -115,4 +127,63 @@ async fn probe(backend: &dyn Backend, health: &Health) -> Result<String, ProbeEr
 fn with_chance(pause: Duration) -> Duration {
     let chance = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));
     pause.mul_f64(0.9 + 0.2 * chance)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::backend::Wrapped;
+    use crate::serve::metrics::Metrics;
+
+    /// A keyring that is rotated, and asked by Status, while a probe is with it.
+    #[derive(Debug, Default)]
+    struct Rotating {
+        is_rotated: AtomicBool,
+        health: OnceLock<Arc<Health>>,
+    }
+
+    #[tonic::async_trait]
+    impl Backend for Rotating {
+        fn name(&self) -> &'static str {
+            "keyring"
+        }
+
+        fn is_local(&self) -> bool {
+            true
+        }
+
+        async fn current_key_id(&self) -> Result<String, backend::Error> {
+            Ok(if self.is_rotated.load(Ordering::SeqCst) { "new" } else { "old" }.to_owned())
+        }
+
+        async fn encrypt(&self, plaintext: &Key) -> Result<Wrapped, backend::Error> {
+            let key_id = self.current_key_id().await?;
+            Ok(Wrapped { ciphertext: plaintext.expose().to_vec(), key_id, annotations: BTreeMap::new() })
+        }
+
+        async fn decrypt(&self, wrapped: &Wrapped) -> Result<Key, backend::Error> {
+            self.is_rotated.store(true, Ordering::SeqCst);
+            let health = self.health.get().unwrap();
+            health.ask_key_id(self).await;
+            assert_eq!(health.of_backend().0.as_deref(), Some("new"));
+            Ok(Key::new(Zeroizing::new(wrapped.ciphertext.clone())))
+        }
+    }
+
+    /// The old ID came back with the probe's end, and stayed until the next Status.
+    #[tokio::test]
+    async fn a_probe_that_a_rotation_overtakes_does_not_put_the_old_key_back() {
+        let health = Arc::new(Health::new(Arc::new(Metrics::new("keyring"))));
+        let rotating = Arc::new(Rotating::default());
+        rotating.health.set(Arc::clone(&health)).unwrap();
+        let backend: Arc<dyn Backend> = rotating;
+        health.ask_key_id(&*backend).await;
+        assert_eq!(health.of_backend().0.as_deref(), Some("old"));
+        health.probe_ended(probe_once(&backend, &health, Duration::from_secs(20)).await);
+        assert_eq!(health.of_backend(), (Some("new".to_owned()), None));
+    }
 }

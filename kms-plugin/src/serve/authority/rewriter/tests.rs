@@ -37,7 +37,6 @@ const REQUEST: &[u8] = b"\x83\x01\x06/run/x";
 const FOR_LOCALHOST: &[u8] = b"\x00\x07:method\x04POST\x00\x0a:authority\x09localhost";
 const END_STREAM: u8 = 0x1;
 const DATA: u8 = 0x0;
-const SETTINGS: u8 = 0x4;
 const PING: u8 = 0x6;
 const WINDOW_UPDATE: u8 = 0x8;
 
@@ -189,6 +188,18 @@ fn some_input() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// The fragments of HEADERS and its CONTINUATION, which are not padded.
+fn block_of(mut frames: &[u8]) -> Vec<u8> {
+    let mut block = Vec::new();
+    while let Some(head) = frames.get(..HEAD_BYTES).and_then(Head::parse) {
+        assert_eq!(head.flags & PADDED, 0);
+        let priority = if head.kind == HEADERS && head.flags & PRIORITY != 0 { PRIORITY_BYTES } else { 0 };
+        block.extend_from_slice(&frames[HEAD_BYTES + priority..HEAD_BYTES + head.len]);
+        frames = &frames[HEAD_BYTES + head.len..];
+    }
+    block
+}
+
 proptest! {
     #[test]
     fn the_pieces_in_which_input_arrives_make_no_difference(input in some_input(), sizes in vec(1_usize..300, 1..20)) {
@@ -209,6 +220,24 @@ proptest! {
     fn what_is_rewritten_stays_as_it_is(input in some_input()) {
         let (out, _) = read([&input[..]]);
         prop_assert_eq!(read([&out[..]]), (out, Ok(())));
+    }
+
+    #[test]
+    fn every_request_that_is_rewritten_is_for_localhost(input in some_input()) {
+        let mut rewriter = Rewriter::new();
+        let mut decoder = loona_hpack::Decoder::new();
+        let mut input = &input[..];
+        while let Ok(Some(piece)) = rewriter.next(&mut input) {
+            let (Cow::Owned(bytes), State::Head) = (piece, rewriter.state) else { continue };
+            if bytes.get(3) != Some(&HEADERS) {
+                continue;
+            }
+            let fields = decoder.decode(&block_of(&bytes)).expect("HPACK");
+            let values_of = |name: &[u8]| fields.iter().filter(|field| field.0 == name).map(|field| &field.1[..]).collect::<Vec<_>>();
+            let authorities = values_of(b":authority");
+            prop_assert!(authorities.iter().all(|value| *value == b"localhost"), "{:?}", fields);
+            prop_assert!(values_of(b":method").is_empty() || !authorities.is_empty(), "{:?}", fields);
+        }
     }
 
     #[test]
