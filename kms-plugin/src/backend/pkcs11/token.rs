@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use atrest::report::key_id_hash;
@@ -40,6 +41,8 @@ pub(super) struct Token {
     /// The first encrypts.
     keys: Vec<TokenKey>,
     sealer: Sealer,
+    /// That a value came with an earlier ID of the key that encrypts now.
+    renamed: AtomicBool,
     idle: Mutex<Vec<Session>>,
     /// The token forgets the login with the last session.
     _login: Mutex<Session>,
@@ -63,8 +66,12 @@ impl Token {
         }
         let first = keys.first().ok_or_else(|| Error::KeyUnusable("there is no key".to_owned()))?;
         let sealer = Sealer::choose(config.mechanism, config.gcm_iv, first, &mechanisms)?;
-        let token = Self { module, slot, keys, sealer, idle: Mutex::default(), _login: Mutex::new(session) };
+        let renamed = AtomicBool::new(false);
+        let token = Self { module, slot, keys, sealer, renamed, idle: Mutex::default(), _login: Mutex::new(session) };
         token.try_first()?;
+        if let Some(warning) = token.current()?.warning() {
+            tracing::warn!("{warning}");
+        }
         for key in &token.keys {
             if key.extractable() {
                 tracing::warn!(
@@ -101,7 +108,16 @@ impl Token {
 
     pub(super) fn warning(&self) -> Option<String> {
         let current = self.keys.first()?;
-        current.extractable().then(|| "the key that encrypts is extractable: it can be taken off the token".to_owned())
+        let extractable = "the key that encrypts is extractable: it can be taken off the token";
+        let renamed = "values are stored under another ID of the key that encrypts: the token or the key's attributes were changed; \
+                       store everything again by `atrest rekey`";
+        let warnings = [
+            current.extractable().then(|| extractable.to_owned()),
+            current.warning(),
+            self.renamed.load(Ordering::Relaxed).then(|| renamed.to_owned()),
+        ];
+        let warnings: Vec<_> = warnings.into_iter().flatten().collect();
+        (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 
     pub(super) fn encrypt(&self, plaintext: &Key) -> Result<Wrapped, Failure> {
@@ -111,9 +127,35 @@ impl Token {
     }
 
     pub(super) fn decrypt(&self, wrapped: &Wrapped) -> Result<Key, Failure> {
-        let key = self.keys.iter().find(|key| key.key_id() == wrapped.key_id);
-        let key = key.ok_or_else(|| Error::UnknownKey { key_id_hash: key_id_hash(&wrapped.key_id) })?;
-        self.with_session(|session| self.sealer.open(session, key, &wrapped.ciphertext))
+        let open = |key: &TokenKey| {
+            self.with_session(|session| self.sealer.open(session, key, &wrapped.key_id, &wrapped.ciphertext))
+        };
+        if let Some((number, key)) = self.keys.iter().enumerate().find(|(_, key)| key.has_id(&wrapped.key_id)) {
+            let opened = open(key)?;
+            self.note(number, key, wrapped);
+            return Ok(opened);
+        }
+        let mut reason = Error::UnknownKey { key_id_hash: key_id_hash(&wrapped.key_id) };
+        for (number, key) in self.keys.iter().enumerate().filter(|(_, key)| key.is_likely(&wrapped.key_id)) {
+            match open(key) {
+                Ok(opened) => {
+                    self.note(number, key, wrapped);
+                    return Ok(opened);
+                }
+                Err(Failure::Other(Error::AuthenticationFailed)) => {}
+                Err(Failure::Other(error)) => reason = error,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(reason.into())
+    }
+
+    /// Remembers that the key that encrypts had another ID.
+    fn note(&self, number: usize, key: &TokenKey, wrapped: &Wrapped) {
+        if number == 0 && key.key_id() != wrapped.key_id && !self.renamed.swap(true, Ordering::Relaxed) {
+            let (now, before) = (key_id_hash(key.key_id()), key_id_hash(&wrapped.key_id));
+            tracing::warn!(now, before, "the key that encrypts had another ID, under which values are stored");
+        }
     }
 
     /// Runs it with a session of its own. One that failed is closed: an operation may still be active in it.
