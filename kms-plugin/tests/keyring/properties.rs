@@ -100,7 +100,7 @@ proptest! {
                 Change::Activate(which) => {
                     let which = which.map(|which| which.get(&before).0.clone());
                     let staged: Vec<_> = before.iter().filter(|(_, state)| *state == State::Staged).collect();
-                    let activated = Keyring::update(&path, &opener, |ring| ring.activate(which.as_deref()));
+                    let activated = Keyring::update(&path, &opener, |ring| ring.activate(which.as_deref(), now));
                     match (which, staged.as_slice()) {
                         (Some(id), _) => { activated.unwrap(); current = id; }
                         (None, [only]) => { activated.unwrap(); current = only.0.clone(); }

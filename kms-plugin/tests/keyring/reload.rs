@@ -207,7 +207,7 @@ async fn a_retired_key_is_not_missed() {
     let first = states(&keyring(&path))[0].0.clone();
     let backend = backend(&path);
     folder.run(&["rotate", "--keyring", "k"]).exits(0);
-    folder.run(&["retire", &first, "--yes", "--keyring", "k"]).exits(0);
+    folder.run(&["retire", &first, "--yes", "--force", "--keyring", "k"]).exits(0);
     backend.reload().await.unwrap();
     assert_eq!(backend.warning(), None);
 }
