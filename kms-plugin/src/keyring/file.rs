@@ -15,7 +15,7 @@ use super::Error;
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
 /// How a file is opened to be read; without waiting for the other end of a pipe.
-pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Of the names of files that are to replace another.
 const RANDOM_LEN: usize = 12;

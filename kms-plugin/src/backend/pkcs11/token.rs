@@ -1,6 +1,5 @@
 //! One login on one token, with its sessions and keys.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +19,7 @@ use super::key::TokenKey;
 use super::seal::Sealer;
 use super::{Config, module};
 use crate::backend::{Error, Wrapped};
+use crate::secret_file::{self, Contents};
 
 /// A longer file is no PIN.
 const MAX_PIN_BYTES: usize = 1024;
@@ -230,16 +230,17 @@ fn log_in(module: &Pkcs11, slot: Slot, session: &Session, pin_file: Option<&Path
     }
 }
 
-/// Read at each login, and not kept.
+/// Read at each login, and not kept. What is no PIN is not tried: a token has few attempts.
 fn read_pin(file: &Path) -> Result<AuthPin, Failure> {
     let unreadable = |error: std::io::Error| Error::Credentials(format!("cannot read {}: {error}", file.display()));
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PIN_BYTES + 1));
-    let opened = std::fs::File::open(file).map_err(unreadable)?;
-    opened.take(MAX_PIN_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text = std::str::from_utf8(&bytes).ok().map(|text| text.trim_end_matches(['\r', '\n']));
-    match text {
-        Some(pin) if !pin.is_empty() && pin.len() <= MAX_PIN_BYTES => Ok(AuthPin::from(pin)),
-        _ => Err(Error::Credentials(format!("{} holds no PIN", file.display())).into()),
+    let contents = secret_file::read(file, MAX_PIN_BYTES).map_err(unreadable)?;
+    let pin = match &contents {
+        Contents::Secret(bytes) => std::str::from_utf8(bytes).ok().filter(|pin| !pin.contains(['\r', '\n'])),
+        Contents::Empty | Contents::TooLong => None,
+    };
+    match pin {
+        Some(pin) => Ok(AuthPin::from(pin)),
+        None => Err(Error::Credentials(format!("{} holds no PIN", file.display())).into()),
     }
 }
 
