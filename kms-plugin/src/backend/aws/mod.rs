@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use atrest::report::key_id_hash;
 use atrest::secret::Key;
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -42,9 +43,6 @@ use super::{Backend, Error, Wrapped};
 
 /// The state of the key, and where an alias points, is looked up again after that time.
 const KEY_AGE: Duration = Duration::from_secs(60);
-
-/// The limit of KMS v2.
-const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
 /// Tells the SDK to log the bodies of answers at the level `trace`.
 const LOGS_PLAINTEXT: &str = "LOG_SENSITIVE_BODIES";
@@ -300,7 +298,7 @@ impl Aws {
         if plaintext.is_empty() {
             return Err(Error::InvalidRequest("the plaintext is empty"));
         }
-        if plaintext.len() > MAX_CIPHERTEXT_BYTES {
+        if plaintext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(Error::InvalidRequest("the plaintext is too long"));
         }
         let arn = self.current(KEY_AGE).await?;
@@ -318,7 +316,7 @@ impl Aws {
         let ciphertext = answer.ciphertext_blob.map(Blob::into_inner).unwrap_or_default();
         match ciphertext.len() {
             0 => Err(Error::Unavailable("the ciphertext of AWS KMS is empty".to_owned())),
-            1..=MAX_CIPHERTEXT_BYTES => {
+            1..=MAX_DEK_SOURCE_BYTES => {
                 let annotations = BTreeMap::from([(ARN_ANNOTATION.to_owned(), arn.as_str().as_bytes().to_vec())]);
                 Ok(Wrapped { ciphertext, key_id: arn.to_string(), annotations })
             }
@@ -327,7 +325,7 @@ impl Aws {
     }
 
     async fn decrypt_now(&self, wrapped: &Wrapped) -> Result<Key, Error> {
-        if !(1..=MAX_CIPHERTEXT_BYTES).contains(&wrapped.ciphertext.len()) {
+        if !(1..=MAX_DEK_SOURCE_BYTES).contains(&wrapped.ciphertext.len()) {
             return Err(Error::AuthenticationFailed);
         }
         let arn = self.by_id(&wrapped.key_id)?;

@@ -13,6 +13,7 @@
 //! that it starts or the key changes, plus a probe every 30 seconds; with KMS v1 one DEK for each write.
 
 use atrest::secret::Key;
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::{Mechanism, MechanismType};
@@ -25,9 +26,6 @@ use super::key::TokenKey;
 use super::token::has;
 use super::{GcmIv, Mechanism as Wanted};
 use crate::backend::Error;
-
-/// The limit of KMS v2.
-const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
 const GCM: u8 = 1;
 const KEY_WRAP: u8 = 2;
@@ -79,7 +77,7 @@ impl Sealer {
         }
         let mut ciphertext = vec![self.form];
         // Both forms add less than 64 bytes, and a length of so many fits in two bytes.
-        if bytes.len() > MAX_CIPHERTEXT_BYTES - 64 {
+        if bytes.len() > MAX_DEK_SOURCE_BYTES - 64 {
             return Err(Error::InvalidRequest("the plaintext is too long").into());
         }
         if self.form == GCM {
@@ -126,7 +124,7 @@ impl Sealer {
         ciphertext: &[u8],
     ) -> Result<Key, Failure> {
         let refused = || Failure::from(Error::AuthenticationFailed);
-        if ciphertext.len() > MAX_CIPHERTEXT_BYTES {
+        if ciphertext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(refused());
         }
         let opened = match ciphertext.split_first() {
