@@ -76,6 +76,7 @@ fn of_keyring(error: &keyring::Error) -> u8 {
         | Error::UnknownKey { .. }
         | Error::Retired { .. }
         | Error::CurrentKey { .. }
+        | Error::Settling { .. }
         | Error::NothingStaged
         | Error::SeveralStaged { .. }
         | Error::Full => REFUSED,

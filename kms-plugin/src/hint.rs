@@ -13,6 +13,10 @@ pub(crate) fn hint(failure: &Failure) -> Option<String> {
              then add --yes"
         )),
         Failure::Keyring(FileError { path, source }) => match source {
+            Error::Settling { seconds, .. } => Some(format!(
+                "API servers go on writing by it for some minutes: wait {seconds} s, ask `atrest verify --removable` again, then retire it; \
+                 --force does not wait"
+            )),
             Error::Mode { .. } => Some(format!("chmod 600 {}", path.display())),
             other => keyring_hint(other).map(str::to_owned),
         },
@@ -45,7 +49,6 @@ fn keyring_hint(error: &Error) -> Option<&'static str> {
             "it works in a unit with LoadCredential= or LoadCredentialEncrypted=, which sets CREDENTIALS_DIRECTORY"
         }
         Error::NoTpmSupport => "build it with `--features tpm`, which needs libtss2-dev",
-        Error::NoFile => "name one with --keyring",
         _ => return None,
     })
 }

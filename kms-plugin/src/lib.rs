@@ -2,4 +2,5 @@
 
 pub mod backend;
 pub mod keyring;
+mod secret_file;
 pub mod serve;

@@ -3,8 +3,11 @@
 //! Whoever asks for the current key, or for one that is not known, gets the file as it is now: its metadata are looked at each
 //! time, which takes a microsecond, and it is read again when they have changed. A file that cannot be read changes nothing; it is
 //! logged once, tried again every five seconds, and shown by [`Backend::warning`].
+//!
+//! So does a file that lacks a key of this process, and does not say that it was retired: an older copy. What this process holds may be
+//! the last copy of that key. It stays in force as a whole, for encrypting too, until the file has all keys again or the process ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,7 +17,7 @@ use atrest::report::key_id_hash;
 use atrest::secret::Key;
 
 use super::{Backend, Error, Wrapped};
-use crate::keyring::{self, KeyId, Keyring, MAX_PLAINTEXT, Opener, Signature};
+use crate::keyring::{self, Keyring, MAX_PLAINTEXT, Opener, Ring, Signature};
 
 /// When a file that could not be read is tried again although it looks the same.
 const RETRY: Duration = Duration::from_secs(5);
@@ -37,8 +40,6 @@ struct Watch {
     /// Of the file that was last read, or could not be; none when there was no file.
     seen: Option<Signature>,
     failure: Option<Failure>,
-    /// Keys that went without having been retired.
-    lost: BTreeSet<KeyId>,
 }
 
 #[derive(Debug)]
@@ -140,13 +141,7 @@ impl Backend for KeyringBackend {
     }
 
     fn warning(&self) -> Option<String> {
-        let watch = self.0.watch();
-        let lost = (!watch.lost.is_empty()).then(|| lost_text(&self.0.path, &watch.lost));
-        let failure = watch.failure.as_ref().map(|failure| failure.text.clone());
-        match (failure, lost) {
-            (Some(failure), Some(lost)) => Some(format!("{failure}; {lost}")),
-            (failure, lost) => failure.or(lost),
-        }
+        self.0.watch().failure.as_ref().map(|failure| failure.text.clone())
     }
 }
 
@@ -169,14 +164,14 @@ impl Inner {
     fn read_again(&self) -> Result<(), Error> {
         let before = Signature::at(&self.path).ok();
         let old = self.keyring();
-        match old.reopen(&self.path, &self.opener) {
+        let read = old.reopen(&self.path, &self.opener).map_err(|error| chain(&error));
+        match read.and_then(|new| lacks_nothing(old.ring(), new)) {
             Ok(new) => {
                 self.replace(&old, new);
                 Ok(())
             }
-            Err(error) => {
-                let text =
-                    format!("{}: {}; the keys that were read before stay in force", self.path.display(), chain(&error));
+            Err(reason) => {
+                let text = format!("{}: {reason}; the keys that were read before stay in force", self.path.display());
                 let mut watch = self.watch();
                 let is_known = watch.seen == before && watch.failure.as_ref().is_some_and(|known| known.text == text);
                 watch.seen = before;
@@ -191,16 +186,9 @@ impl Inner {
 
     fn replace(&self, old: &Keyring, new: Keyring) {
         let (before, now) = (old.ring(), new.ring());
-        let is_there = |id: &KeyId| now.get(id.as_str()).is_some() || now.get_retired(id.as_str()).is_some();
         let mut watch = self.watch();
-        let lost: Vec<_> = before.keys().map(|key| key.id).filter(|id| !is_there(id)).collect();
-        watch.lost.retain(|id| !is_there(id));
-        watch.lost.extend(lost.iter().cloned());
         watch.seen = new.signature();
         watch.failure = None;
-        if !lost.is_empty() {
-            tracing::error!("{}", lost_text(&self.path, &lost));
-        }
         let current = |keyring: &keyring::Ring| keyring.current().map(|key| key.id.hash()).unwrap_or_default();
         tracing::info!(
             keyring = %self.path.display(),
@@ -220,14 +208,20 @@ impl fmt::Debug for Inner {
     }
 }
 
-fn lost_text<'k>(path: &Path, lost: impl IntoIterator<Item = &'k KeyId>) -> String {
-    let hashes: Vec<_> = lost.into_iter().map(KeyId::hash).collect();
-    format!(
-        "{}: keys are missing that it had before and that were not retired; is it an older file? What they encrypted cannot be \
-         read: {}",
-        path.display(),
+/// The new one, unless a key of the old ring is gone or is another one in it, and was not retired.
+fn lacks_nothing(old: &Ring, new: Keyring) -> Result<Keyring, String> {
+    let now = new.ring();
+    let is_there = |id: &str| now.get(id).map(|entry| &entry.kek) == old.get(id).map(|entry| &entry.kek);
+    let lost = old.keys().filter(|key| !is_there(key.id.as_str()) && now.get_retired(key.id.as_str()).is_none());
+    let hashes: Vec<_> = lost.map(|key| key.id.hash()).collect();
+    if hashes.is_empty() {
+        return Ok(new);
+    }
+    Err(format!(
+        "it lacks {} that it had before and that were not retired ({}), so it is taken for an older file: put the newer one back",
+        if hashes.len() == 1 { "1 key".to_owned() } else { format!("{} keys", hashes.len()) },
         hashes.join(", ")
-    )
+    ))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]

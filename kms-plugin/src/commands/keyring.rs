@@ -46,6 +46,9 @@ pub(crate) struct RetireArgs {
     /// Remove it. There is no way back: what it encrypted is lost
     #[arg(long)]
     yes: bool,
+    /// Also when it stopped encrypting less than 10 minutes ago, and API servers may still write by it
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     keyring: FileArgs,
     #[command(flatten)]
@@ -98,11 +101,17 @@ pub(crate) fn keygen(args: &KeygenArgs) -> Result<(), Failure> {
 pub(crate) fn rotate(args: &RotateArgs) -> Result<(), Failure> {
     let (path, opener) = args.keyring.resolve()?;
     let (keyring, key) = Keyring::update(path, &opener, |ring| match (&args.activate, args.stage) {
-        (Some(key_id), _) => ring.activate(key_id.as_deref()),
+        (Some(key_id), _) => ring.activate(key_id.as_deref(), now()),
         (None, true) => ring.stage(now()),
         (None, false) => ring.rotate(now()),
     })
     .map_err(at(path))?;
+    if args.activate.is_none() && !args.stage {
+        let text = "the new key encrypts at once: a plugin with another copy of the keyring cannot decrypt what this one encrypts; with \
+                    several nodes, `rotate --stage`, copy the keyring to each, then `rotate --activate`";
+        // Nothing depends on whether it is read.
+        _ = writeln!(std::io::stderr(), "atrest-kms-plugin: warning: {text}");
+    }
     show(path, &keyring, vec![key], Vec::new(), args.output.output)
 }
 
@@ -118,10 +127,18 @@ pub(crate) fn retire(args: &RetireArgs) -> Result<(), Failure> {
     if !args.yes {
         let keyring = Keyring::open(path, &opener).map_err(at(path))?;
         let key = keyring.ring().retirable(&args.key_id).map_err(at(path))?;
+        if !args.force {
+            keyring.ring().check_settled(&args.key_id, now()).map_err(at(path))?;
+        }
         return Err(Failure::NotConfirmed { key_id: key.id.as_str().to_owned() });
     }
-    let (keyring, retired) =
-        Keyring::update(path, &opener, |ring| ring.retire(&args.key_id, now())).map_err(at(path))?;
+    let (keyring, retired) = Keyring::update(path, &opener, |ring| {
+        if !args.force {
+            ring.check_settled(&args.key_id, now())?;
+        }
+        ring.retire(&args.key_id, now())
+    })
+    .map_err(at(path))?;
     show(path, &keyring, Vec::new(), vec![retired], args.output.output)
 }
 
@@ -165,6 +182,8 @@ struct KeyRow {
     key_id_hash: String,
     created: String,
     state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deactivated: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -181,6 +200,7 @@ fn show(path: &Path, keyring: &Keyring, keys: Vec<KeyInfo>, retired: Vec<Retired
         key_id_hash: key.id.hash(),
         created: rfc3339(key.created),
         state: key.state.name(),
+        deactivated: key.deactivated.map(rfc3339),
     });
     let retired = retired.into_iter().map(|key| RetiredRow {
         key_id: key.id.as_str().to_owned(),

@@ -109,6 +109,15 @@ impl Document {
         Ok(Self { seal: parsed.seal, body })
     }
 
+    /// The keys of a file that is not sealed.
+    ///
+    /// # Errors
+    ///
+    /// When it is sealed, or its keys contradict each other.
+    pub fn open_unsealed(self) -> Result<Ring, Error> {
+        self.open(None).map(|(_, ring)| ring)
+    }
+
     pub(super) fn seal(&self) -> &Seal {
         &self.seal
     }

@@ -137,6 +137,14 @@ pub enum Error {
         /// As the operator gave it.
         key_id: String,
     },
+    /// API servers may still write by the key.
+    #[error("the key {key_id} has stopped encrypting less than 10 minutes ago")]
+    Settling {
+        /// As the operator gave it.
+        key_id: String,
+        /// Until it may go.
+        seconds: u64,
+    },
     /// There is nothing to activate.
     #[error("no key is staged")]
     NothingStaged,
@@ -149,9 +157,6 @@ pub enum Error {
     /// 1024 keys, or 4096 retired ones.
     #[error("it has as many keys as a keyring can have")]
     Full,
-    /// No `--keyring`.
-    #[error("no keyring is given")]
-    NoFile,
     /// The operating system gives no random bytes.
     #[error("no random bytes")]
     Random,

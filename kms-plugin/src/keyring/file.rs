@@ -15,7 +15,10 @@ use super::Error;
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
 /// How a file is opened to be read; without waiting for the other end of a pipe.
-pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Of the names of files that are to replace another.
+const RANDOM_LEN: usize = 12;
 
 /// How long a change waits for another one to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -105,7 +108,12 @@ fn read_opened(file: &File) -> Result<Snapshot, Error> {
 
 /// Creates a file of mode 0600, unless there is one.
 pub(super) fn create(path: &Path, text: &[u8]) -> Result<(), Error> {
-    // Before a TPM or a passphrase is asked; the link below decides.
+    // One after the other, so that none of them sees the file that another is about to put there, and takes that for a leftover.
+    let folder = File::open(folder(path)).map_err(Error::io("write beside"))?;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    while !try_lock(&folder)? {
+        wait_until(deadline)?;
+    }
     if std::fs::symlink_metadata(path).is_ok() {
         return Err(Error::Exists);
     }
@@ -130,23 +138,33 @@ pub(super) fn lock(path: &Path) -> Result<Locked, Error> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         let file = open(path, OFlags::NOFOLLOW)?;
-        match file.try_lock() {
-            Ok(()) => {
-                // Whoever had the lock may have put another file in its place.
-                let ours = Signature::of(&file.metadata().map_err(Error::io("read"))?);
-                if Signature::at(path).is_ok_and(|named| (named.device, named.inode) == (ours.device, ours.inode)) {
-                    remove_leftovers(path);
-                    return Ok(Locked { path: path.to_owned(), file });
-                }
+        if try_lock(&file)? {
+            // Whoever had the lock may have put another file in its place.
+            let ours = Signature::of(&file.metadata().map_err(Error::io("read"))?);
+            if Signature::at(path).is_ok_and(|named| (named.device, named.inode) == (ours.device, ours.inode)) {
+                remove_leftovers(path);
+                return Ok(Locked { path: path.to_owned(), file });
             }
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(source)) => return Err(Error::Io { action: "lock", source }),
         }
-        if Instant::now() > deadline {
-            return Err(Error::Busy);
-        }
-        std::thread::sleep(Duration::from_millis(10));
+        wait_until(deadline)?;
     }
+}
+
+fn try_lock(file: &File) -> Result<bool, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => Err(Error::Io { action: "lock", source }),
+    }
+}
+
+/// A moment, unless that time has come.
+fn wait_until(deadline: Instant) -> Result<(), Error> {
+    if Instant::now() > deadline {
+        return Err(Error::Busy);
+    }
+    std::thread::sleep(Duration::from_millis(10));
+    Ok(())
 }
 
 impl Locked {
@@ -177,7 +195,7 @@ struct Like {
 fn write_beside(path: &Path, text: &[u8], like: Option<&Like>) -> Result<tempfile::NamedTempFile, Error> {
     let (prefix, suffix) = beside(path)?;
     // It is made with O_EXCL and mode 0600.
-    let new = tempfile::Builder::new().prefix(&prefix).suffix(suffix).rand_bytes(12).tempfile_in(folder(path));
+    let new = tempfile::Builder::new().prefix(&prefix).suffix(suffix).rand_bytes(RANDOM_LEN).tempfile_in(folder(path));
     let mut new = new.map_err(Error::io("write beside"))?;
     fill(new.as_file_mut(), text, like).map_err(Error::io("write beside"))?;
     Ok(new)
@@ -195,19 +213,26 @@ fn fill(file: &mut File, text: &[u8], like: Option<&Like>) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes what a process that was killed left. Only a process with the lock writes such files.
+/// Removes what a process that was killed left. Only a process with the lock writes such files: of a file that is there, the one on it;
+/// of one that is not there yet, the one on its folder.
 fn remove_leftovers(path: &Path) {
     let Ok((prefix, suffix)) = beside(path) else { return };
     for entry in std::fs::read_dir(folder(path)).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(&prefix) && name.ends_with(suffix) {
+        if is_beside(&name, &prefix, suffix) {
             match std::fs::remove_file(entry.path()) {
                 Ok(()) => tracing::warn!("removed {}, which an interrupted change left", entry.path().display()),
                 Err(error) => tracing::warn!("cannot remove {}: {error}", entry.path().display()),
             }
         }
     }
+}
+
+/// Whether it is the name of a file that is to replace this one. One that is to replace `keyring.b` begins and ends as one for `keyring`.
+fn is_beside(name: &str, prefix: &str, suffix: &str) -> bool {
+    let random = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+    random.is_some_and(|random| random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// How the names of files begin and end that are to replace this one.
@@ -227,6 +252,27 @@ fn sync_dir(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A rotation of `keyring` removed what one of `keyring.b` was about to put in its place, which then failed.
+    #[test]
+    fn what_replaces_one_file_is_no_leftover_of_another() {
+        let is_of = |name: &str, path: &str| {
+            let (prefix, suffix) = beside(Path::new(path)).unwrap();
+            is_beside(name, &prefix, suffix)
+        };
+        assert!(is_of(".keyring.abcDEF012345.atrest-new", "keyring"));
+        assert!(is_of(".keyring.b.abcDEF012345.atrest-new", "keyring.b"));
+        for other in [
+            ".keyring.b.abcDEF012345.atrest-new",
+            ".keyring.b.abcDEF0123.atrest-new",
+            ".keyring.abcDEF01234.atrest-new",
+            ".keyring..atrest-new",
+            ".keyring.atrest-new",
+            "keyring",
+        ] {
+            assert!(!is_of(other, "keyring"), "{other}");
+        }
+    }
 
     #[test]
     fn keys_in_the_clear_are_for_us_and_root_alone() {

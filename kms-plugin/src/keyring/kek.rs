@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::XChaCha20Poly1305;
@@ -13,8 +14,8 @@ use zeroize::Zeroizing;
 use super::aead::{self, KEY_LEN, OVERHEAD};
 use super::{Error, KeyId};
 
-/// The largest plaintext in bytes: kube-apiserver takes at most 1024 bytes of ciphertext.
-pub(crate) const MAX_PLAINTEXT: usize = 1024 - OVERHEAD;
+/// The largest plaintext in bytes: kube-apiserver takes no larger ciphertext.
+pub(crate) const MAX_PLAINTEXT: usize = MAX_DEK_SOURCE_BYTES - OVERHEAD;
 
 /// 32 bytes in base64.
 const ENCODED_LEN: usize = 44;

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! All bytes are in base64 (RFC 4648, section 4, with padding), all times as in RFC 3339, no other fields are allowed. `state`
-//! is `current` (of one key), `staged` or `decrypt-only`. Instead of `none` the seal is one of
+//! is `current` (of one key), `staged` or `decrypt-only`. A key that has encrypted and does not any more has `deactivated`, the time when
+//! it stopped; files of before that field do not have it. Instead of `none` the seal is one of
 //!
 //! ```json
 //! {"passphrase": {"kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 1, "salt": "<16 to 64 bytes>"}}
@@ -34,20 +35,7 @@
 //!
 //! A key wraps a DEK source by XChaCha20-Poly1305 with its key ID as associated data: nonce, ciphertext, tag.
 //!
-//! # Rotation with several control-plane nodes
-//!
-//! Each node's plugin has a copy of the file, and no plugin may encrypt by a key that another does not know:
-//!
-//! 1. on one node: `rotate --stage`; then copy the file to the others, under another name first and renamed into place;
-//! 2. when `list` shows the new key on each node: `rotate --activate` on each node, in any order;
-//! 3. when every API server writes by it, which its metric `apiserver_envelope_encryption_key_id_hash_total` tells by the hash that
-//!    `list` shows: `atrest rekey`, then `atrest verify --removable OLD_KEY_ID`;
-//! 4. when that says yes: `retire OLD_KEY_ID --yes` on each node.
-//!
-//! A plugin that runs reads the file again when it changes; SIGHUP is not needed. Each new key also makes kube-apiserver take a
-//! new DEK source. With one node, `rotate` does the first two steps at once.
-//!
-//! A file that is sealed by a TPM opens on one machine only: `reseal` it to a passphrase for the way, and back.
+//! How keys are rotated is told in the plugin's README, "Rotating the key".
 
 mod aead;
 mod args;
@@ -81,22 +69,7 @@ pub use seal::{Method, Opener, TpmOptions};
 #[cfg(feature = "tpm")]
 pub use tpm::TpmError;
 
-use crate::backend::keyring::KeyringBackend;
 use seal::Seal;
-
-/// The backend of a plugin.
-///
-/// # Errors
-///
-/// When the file cannot be read or opened.
-pub fn open(args: &KeyringArgs) -> Result<KeyringBackend, FileError> {
-    let path = args.keyring.clone().unwrap_or_default();
-    if path.as_os_str().is_empty() {
-        return Err(FileError { path: "--keyring".into(), source: Error::NoFile });
-    }
-    let opened = args.seal.opener().and_then(|opener| KeyringBackend::open(&path, opener));
-    opened.map_err(|source| FileError { path, source })
-}
 
 /// A keyring as its file was at one time.
 pub struct Keyring {

@@ -1,9 +1,6 @@
 //! From a passphrase to the key that seals the file: Argon2id (RFC 9106).
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -11,9 +8,10 @@ use atrest::secret::Key;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
+use super::Error;
 use super::aead::KEY_LEN;
 use super::seal::Bytes;
-use super::{Error, file};
+use crate::secret_file::{self, Contents};
 
 /// The longest passphrase in bytes.
 const MAX_LEN: usize = 64 * 1024;
@@ -47,25 +45,11 @@ impl Source {
     pub(super) fn read(&self) -> Result<Passphrase, Error> {
         let path = self.path()?;
         let failed = |source| Error::PassphraseFile { path: path.clone(), source };
-        let opened: File = rustix::fs::open(&path, file::READ, rustix::fs::Mode::empty())
-            .map_err(|errno| failed(errno.into()))?
-            .into();
-        let mode = opened.metadata().map_err(failed)?.permissions().mode() & 0o777;
-        // All at once, so that no part of it stays behind where the buffer lay before.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_LEN + 2));
-        opened.take(MAX_LEN as u64 + 2).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.last() == Some(&b'\n') {
-            bytes.pop();
+        match secret_file::read(&path, MAX_LEN).map_err(failed)? {
+            Contents::Secret(bytes) => Ok(Passphrase { bytes, path }),
+            Contents::Empty => Err(Error::EmptyPassphrase { path }),
+            Contents::TooLong => Err(Error::LongPassphrase { path }),
         }
-        match bytes.len() {
-            0 => return Err(Error::EmptyPassphrase { path }),
-            len if len > MAX_LEN => return Err(Error::LongPassphrase { path }),
-            _ => {}
-        }
-        if mode & 0o004 != 0 {
-            tracing::warn!("everybody can read the passphrase in {} (mode {mode:03o})", path.display());
-        }
-        Ok(Passphrase { bytes, path })
     }
 }
 

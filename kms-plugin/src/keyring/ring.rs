@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
 use super::kek::Kek;
 use super::{Error, KeyId};
@@ -9,6 +9,9 @@ use super::{Error, KeyId};
 const MAX_KEYS: usize = 1024;
 /// The most retired keys that are remembered.
 const MAX_RETIRED: usize = 4096;
+/// How long a key is kept that has stopped encrypting. kube-apiserver asks for the current key once a minute, and if that fails goes on
+/// writing by the one before for three minutes.
+const SETTLING: Duration = Duration::minutes(10);
 
 /// What a key does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,9 @@ pub(crate) struct Entry {
     #[serde(with = "time::serde::rfc3339")]
     pub(crate) created: OffsetDateTime,
     pub(crate) state: State,
+    /// When it stopped encrypting. Files of the first release do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub(crate) deactivated: Option<OffsetDateTime>,
     #[serde(rename = "key")]
     pub(crate) kek: Kek,
 }
@@ -55,6 +61,8 @@ pub struct KeyInfo {
     pub created: OffsetDateTime,
     /// What it does.
     pub state: State,
+    /// When it stopped encrypting, where that is known.
+    pub deactivated: Option<OffsetDateTime>,
 }
 
 /// A key that was removed. Its name stays, so that no other key gets it.
@@ -161,7 +169,7 @@ impl Ring {
     /// [`Error::Full`].
     pub fn rotate(&mut self, now: OffsetDateTime) -> Result<KeyInfo, Error> {
         let new = self.push(State::Staged, now)?;
-        self.make_current(&new.id);
+        self.make_current(&new.id, now);
         Ok(KeyInfo { state: State::Current, ..new })
     }
 
@@ -170,7 +178,7 @@ impl Ring {
     /// # Errors
     ///
     /// When there is no such key, or it is not clear which.
-    pub fn activate(&mut self, key_id: Option<&str>) -> Result<KeyInfo, Error> {
+    pub fn activate(&mut self, key_id: Option<&str>, now: OffsetDateTime) -> Result<KeyInfo, Error> {
         let id = match key_id {
             Some(key_id) => self.find(key_id)?.id.clone(),
             None => {
@@ -182,7 +190,7 @@ impl Ring {
                 }
             }
         };
-        self.make_current(&id);
+        self.make_current(&id, now);
         Ok(self.find(id.as_str())?.info())
     }
 
@@ -215,6 +223,21 @@ impl Ring {
         Ok(key.info())
     }
 
+    /// Whether no API server writes by a key any more that has stopped encrypting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Settling`], with the time that it takes.
+    pub fn check_settled(&self, key_id: &str, now: OffsetDateTime) -> Result<(), Error> {
+        let since = self.get(key_id).and_then(|key| key.deactivated);
+        let left = since.map_or(Duration::ZERO, |since| SETTLING - (now - since));
+        if left.is_positive() {
+            let seconds = left.whole_seconds().unsigned_abs().saturating_add(1);
+            return Err(Error::Settling { key_id: key_id.to_owned(), seconds });
+        }
+        Ok(())
+    }
+
     fn find(&self, key_id: &str) -> Result<&Entry, Error> {
         let key_id = key_id.to_owned();
         match (self.get(&key_id), self.get_retired(&key_id)) {
@@ -233,18 +256,20 @@ impl Ring {
             // 64 bits that were random before.
             return Err(Error::Random);
         }
-        let entry = Entry { id, created: to_the_second(now), state, kek: Kek::generate()? };
+        let entry = Entry { id, created: to_the_second(now), state, deactivated: None, kek: Kek::generate()? };
         let info = entry.info();
         self.keys.push(entry);
         Ok(info)
     }
 
-    fn make_current(&mut self, id: &KeyId) {
+    fn make_current(&mut self, id: &KeyId, now: OffsetDateTime) {
         for key in &mut self.keys {
             if key.id == *id {
                 key.state = State::Current;
+                key.deactivated = None;
             } else if key.state == State::Current {
                 key.state = State::DecryptOnly;
+                key.deactivated = Some(to_the_second(now));
             }
         }
     }
@@ -252,7 +277,7 @@ impl Ring {
 
 impl Entry {
     fn info(&self) -> KeyInfo {
-        KeyInfo { id: self.id.clone(), created: self.created, state: self.state }
+        KeyInfo { id: self.id.clone(), created: self.created, state: self.state, deactivated: self.deactivated }
     }
 }
 
@@ -296,13 +321,13 @@ mod tests {
         let first = ring.keys().next().unwrap().id;
         let staged = ring.stage(DAY_2).unwrap();
         assert_eq!(states(&ring), [State::Current, State::Staged]);
-        assert_eq!(ring.activate(None).unwrap(), KeyInfo { state: State::Current, ..staged });
+        assert_eq!(ring.activate(None, DAY_2).unwrap(), KeyInfo { state: State::Current, ..staged });
         assert_eq!(states(&ring), [State::DecryptOnly, State::Current]);
         // And back.
-        ring.activate(Some(first.as_str())).unwrap();
+        ring.activate(Some(first.as_str()), DAY_2).unwrap();
         assert_eq!(states(&ring), [State::Current, State::DecryptOnly]);
         // The old one is not staged: it has encrypted.
-        assert!(matches!(ring.activate(None), Err(Error::NothingStaged)));
+        assert!(matches!(ring.activate(None, DAY_2), Err(Error::NothingStaged)));
     }
 
     #[test]
@@ -310,8 +335,8 @@ mod tests {
         let mut ring = Ring::generate(DAY_1).unwrap();
         ring.stage(DAY_1).unwrap();
         let second = ring.stage(DAY_2).unwrap().id;
-        assert!(matches!(ring.activate(None), Err(Error::SeveralStaged { count: 2 })));
-        ring.activate(Some(second.as_str())).unwrap();
+        assert!(matches!(ring.activate(None, DAY_2), Err(Error::SeveralStaged { count: 2 })));
+        ring.activate(Some(second.as_str()), DAY_2).unwrap();
         assert_eq!(states(&ring), [State::DecryptOnly, State::Staged, State::Current]);
     }
 
@@ -330,7 +355,36 @@ mod tests {
         assert!(
             matches!(ring.retire(first.as_str(), DAY_2), Err(Error::Retired { when, .. }) if when == "2026-02-01T10:00:00Z")
         );
-        assert!(matches!(ring.activate(Some("other")), Err(Error::UnknownKey { key_id }) if key_id == "other"));
+        assert!(matches!(ring.activate(Some("other"), DAY_2), Err(Error::UnknownKey { key_id }) if key_id == "other"));
+    }
+
+    /// kube-apiserver goes on writing by the old key for minutes after a rotation, and what it wrote was lost with the key.
+    #[test]
+    fn a_key_is_settled_ten_minutes_after_it_stopped_encrypting() {
+        let mut ring = Ring::generate(DAY_1).unwrap();
+        let first = ring.keys().next().unwrap().id;
+        ring.check_settled(first.as_str(), DAY_1).unwrap();
+        let second = ring.rotate(DAY_2).unwrap().id;
+        assert_eq!(ring.keys().map(|key| key.deactivated).collect::<Vec<_>>(), [Some(DAY_2), None]);
+        let left = |ring: &Ring, id: &KeyId, seconds: i64| match ring
+            .check_settled(id.as_str(), DAY_2 + Duration::seconds(seconds))
+        {
+            Ok(()) => 0,
+            Err(Error::Settling { seconds, .. }) => seconds,
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!([0, 1, 599, 600, 601].map(|at| left(&ring, &first, at)), [601, 600, 2, 0, 0]);
+        // One that encrypts again has stopped when it stops again.
+        ring.activate(Some(first.as_str()), DAY_2 + Duration::hours(1)).unwrap();
+        let hour_later = DAY_2 + Duration::hours(1);
+        assert_eq!(ring.keys().map(|key| key.deactivated).collect::<Vec<_>>(), [None, Some(hour_later)]);
+        assert_eq!(left(&ring, &second, 3600 + 300), 301);
+        // To let the current one encrypt changes nothing.
+        ring.activate(Some(first.as_str()), DAY_2 + Duration::hours(2)).unwrap();
+        assert_eq!(ring.keys().map(|key| key.deactivated).collect::<Vec<_>>(), [None, Some(hour_later)]);
+        // A key that was only staged has never encrypted.
+        let staged = ring.stage(DAY_2).unwrap().id;
+        assert_eq!(left(&ring, &staged, 0), 0);
     }
 
     #[test]
@@ -339,6 +393,7 @@ mod tests {
             id: KeyId::parse(id).unwrap(),
             created: DAY_1,
             state,
+            deactivated: None,
             kek: Kek::generate().unwrap(),
         };
         let gone = |id: &str| Retired { id: KeyId::parse(id).unwrap(), created: DAY_1, retired: DAY_2 };

@@ -53,10 +53,7 @@ impl Drop for Moto {
 
 impl Moto {
     pub(crate) async fn start() -> Self {
-        Self::start_at(free_port()).await
-    }
-
-    pub(crate) async fn start_at(port: u16) -> Self {
+        let port = free_port();
         let mut command = Command::new(install::find("ATREST_MOTO_SERVER", &["moto/bin/moto_server"]));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -75,6 +72,21 @@ impl Moto {
         moto
     }
 
+    /// Can be reached at another port too from now on.
+    pub(crate) async fn forward(&self, port: u16) {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("a free port");
+        let to = self.port;
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect(("127.0.0.1", to)).await.expect("moto answers");
+                    // How it ends is for the client to tell.
+                    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+                });
+            }
+        });
+    }
+
     pub(crate) async fn make_key(&self) -> KeyMetadata {
         self.kms.create_key().send().await.expect("a key").key_metadata.expect("it is described")
     }
@@ -90,11 +102,21 @@ impl Moto {
     pub(crate) fn open(&self, key: &str) -> Aws {
         Aws::open(&self.options(key)).expect("the options are right")
     }
+
+    /// By a name that has to mean that key.
+    pub(crate) fn open_pinned(&self, key: &str, arn: &str) -> Aws {
+        Aws::open(&pinned(self.options(key), arn)).expect("the options are right")
+    }
+}
+
+pub(crate) fn pinned(options: Options, arn: &str) -> Options {
+    Options { aws_pinned_key_arn: Some(arn.to_owned()), ..options }
 }
 
 pub(crate) fn options(endpoint: &str, key: &str) -> Options {
     Options {
         aws_key_id: Some(key.to_owned()),
+        aws_pinned_key_arn: None,
         aws_decrypt_key_id: Vec::new(),
         aws_region: Some(REGION.to_owned()),
         aws_endpoint_url: Some(endpoint.to_owned()),

@@ -58,7 +58,8 @@ async fn a_key_that_is_not_there_is_named_by_its_hash() {
         assert!(matches!(&error, Error::UnknownKey { key_id_hash: hash } if *hash == key_id_hash(key_id)), "{error}");
     }
     folder.run(&["rotate", "--keyring", "k"]).exits(0);
-    let retired = folder.run(&["retire", &wrapped.key_id, "--yes", "--keyring", "k", "-o", "json"]).exits(0).json();
+    let retired =
+        folder.run(&["retire", &wrapped.key_id, "--yes", "--force", "--keyring", "k", "-o", "json"]).exits(0).json();
     backend.reload().await.unwrap();
     let error = backend.decrypt(&wrapped).await.unwrap_err();
     let (hash, when) = (key_id_hash(&wrapped.key_id), retired["retired"][0]["retired"].as_str().unwrap());
@@ -112,7 +113,7 @@ async fn a_rotation_on_two_nodes() {
     folder.run(&["rotate", "--activate", "--keyring", "one"]).exits(0);
     check([&new, &new]).await;
     for name in ["one", "two"] {
-        folder.run(&["retire", &old, "--yes", "--keyring", name]).exits(0);
+        folder.run(&["retire", &old, "--yes", "--force", "--keyring", name]).exits(0);
         check([&new, &new]).await;
     }
     assert!(nodes.iter().all(|node| node.warning().is_none()));

@@ -65,6 +65,17 @@ fn rotate_makes_a_key_that_encrypts() {
 }
 
 #[test]
+fn rotate_at_once_says_what_it_takes() {
+    let folder = Folder::new();
+    folder.keygen("k");
+    let expected = "atrest-kms-plugin: warning: the new key encrypts at once: a plugin with another copy of the keyring cannot decrypt what \
+                    this one encrypts; with several nodes, `rotate --stage`, copy the keyring to each, then `rotate --activate`\n";
+    assert_eq!(folder.run(&["rotate", "--keyring", "k"]).exits(0).stderr, expected);
+    assert_eq!(folder.run(&["rotate", "--stage", "--keyring", "k"]).exits(0).stderr, "");
+    assert_eq!(folder.run(&["rotate", "--activate", "--keyring", "k"]).exits(0).stderr, "");
+}
+
+#[test]
 fn a_staged_key_is_activated_by_a_second_command() {
     let folder = Folder::new();
     let path = folder.keygen("k");
@@ -98,6 +109,28 @@ fn retire_wants_yes_and_says_who_knows_whether_it_is_safe() {
     assert_eq!(run.stderr, expected);
     folder.run(&["rotate", "--keyring", "k"]).exits(0);
     let before = std::fs::read(&path).unwrap();
+    // API servers went on writing by the old key for minutes after a rotation, and what they wrote was lost with it.
+    for args in [&["retire", &first][..], &["retire", &first, "--yes"]] {
+        let run = folder.run(&[args, &["--keyring", "k"]].concat()).exits(1);
+        let (error, hint) = run.stderr.split_once("wait ").expect("a time");
+        let expected = format!(
+            "atrest-kms-plugin: error: k: the key {first} has stopped encrypting less than 10 minutes ago\natrest-kms-plugin: hint: API \
+             servers go on writing by it for some minutes: "
+        );
+        let (seconds, hint) = hint.split_once(' ').expect("a unit");
+        let seconds: u64 = seconds.parse().expect("a number");
+        assert!((500..=601).contains(&seconds), "{seconds}");
+        let then = "s, ask `atrest verify --removable` again, then retire it; --force does not wait\n";
+        assert_eq!((error, hint, run.stdout.as_str()), (expected.as_str(), then, ""));
+    }
+    let listed = folder.run(&["list", "--keyring", "k", "-o", "json"]).exits(0).json();
+    let stopped = listed["keys"][0]["deactivated"].as_str().expect("a time").to_owned();
+    assert_eq!((&listed["keys"][1]["created"], &listed["keys"][1]["deactivated"]), (&json!(stopped), &json!(null)));
+    let earlier = String::from_utf8(before)
+        .unwrap()
+        .replace(&format!("\"deactivated\": \"{stopped}\""), "\"deactivated\": \"2026-01-31T10:00:00Z\"");
+    std::fs::write(&path, &earlier).unwrap();
+    let before = earlier.into_bytes();
     let run = folder.run(&["retire", &first, "--keyring", "k"]).exits(1);
     let expected = format!(
         "atrest-kms-plugin: error: {first} was not retired: what it encrypted would be lost\natrest-kms-plugin: hint: whether \

@@ -57,26 +57,44 @@ fn one_of_any_bytes_is_taken_as_it_is() {
 fn what_could_be_read_or_guessed_is_warned_about() {
     let folder = Folder::new();
     let path = folder.write("p", "correct horse battery staple");
-    set_mode(&path, 0o644);
-    let run = folder.run(&["keygen", "--passphrase-file", "p", "--keyring", "k"]).exits(0);
-    assert_eq!(run.stderr.trim(), "WARN everybody can read the passphrase in p (mode 644)");
+    for (mode, name) in [(0o644, "k644"), (0o640, "k640")] {
+        set_mode(&path, mode);
+        let run = folder.run(&["keygen", "--passphrase-file", "p", "--keyring", name]).exits(0);
+        let expected = format!("WARN others than its owner can read the secret in p (mode {mode:o})");
+        assert_eq!(run.stderr.trim(), expected);
+    }
     folder.write("short", "hunter2");
     let run = folder.run(&["keygen", "--passphrase-file", "short", "--keyring", "l"]).exits(0);
     let expected = "WARN the passphrase in short has fewer than 16 bytes, and whoever gets the keyring can try many";
     assert_eq!(run.stderr.trim(), expected);
 }
 
+/// As a shell makes it: `--passphrase-file <(pass show atrest)`. It was read before the other end had written.
+#[test]
+fn one_may_come_through_a_pipe() {
+    let folder = sealed();
+    let made = std::process::Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap();
+    assert_eq!(made.code(), Some(0));
+    let pipe = folder.path("pipe");
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::fs::write(pipe, PASSPHRASE).unwrap();
+    });
+    folder.run(&[&LIST[..], &["pipe"]].concat()).exits(0);
+    writer.join().unwrap();
+}
+
 #[test]
 fn a_credential_of_systemd_is_a_file_with_a_passphrase() {
     let folder = sealed();
     std::fs::create_dir(folder.path("credentials")).unwrap();
-    folder.write("credentials/keyring", PASSPHRASE);
+    set_mode(&folder.write("credentials/keyring", PASSPHRASE), 0o440);
     let with = |name: &str| {
         let mut command = folder.command(&["list", "--credential", name, "--keyring", "passphrase.json"]);
         command.env("CREDENTIALS_DIRECTORY", folder.path("credentials"));
         finish(&mut command)
     };
-    with("keyring").exits(0);
+    assert_eq!(with("keyring").exits(0).stderr, "");
     let run = with("other").exits(3);
     assert!(run.stderr.contains(": cannot read the passphrase in "), "{}", run.stderr);
     for name in ["", ".", "..", "../credentials/keyring", "/etc/passwd", "a/b", "keyring/"] {

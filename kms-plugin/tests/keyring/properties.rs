@@ -32,7 +32,7 @@ fn change() -> impl Strategy<Value = Change> {
 proptest! {
     #[test]
     fn any_bytes_are_a_keyring_or_an_error(text in proptest::collection::vec(any::<u8>(), 0..512)) {
-        _ = Document::parse(&text);
+        _ = Document::parse(&text).and_then(Document::open_unsealed);
     }
 
     #[test]
@@ -53,7 +53,7 @@ proptest! {
         } else {
             text.truncate(cut.index(text.len()) + 1);
         }
-        _ = Document::parse(&text);
+        _ = Document::parse(&text).and_then(Document::open_unsealed);
     }
 
     /// The parameters are refused while the file is read: nothing is derived, so nothing is allocated.
@@ -100,7 +100,7 @@ proptest! {
                 Change::Activate(which) => {
                     let which = which.map(|which| which.get(&before).0.clone());
                     let staged: Vec<_> = before.iter().filter(|(_, state)| *state == State::Staged).collect();
-                    let activated = Keyring::update(&path, &opener, |ring| ring.activate(which.as_deref()));
+                    let activated = Keyring::update(&path, &opener, |ring| ring.activate(which.as_deref(), now));
                     match (which, staged.as_slice()) {
                         (Some(id), _) => { activated.unwrap(); current = id; }
                         (None, [only]) => { activated.unwrap(); current = only.0.clone(); }

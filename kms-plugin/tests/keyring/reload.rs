@@ -130,9 +130,20 @@ async fn a_file_that_is_gone_or_open_to_others_changes_nothing() {
     assert_eq!(backend.warning().unwrap(), format!("{}: it is not a regular file{kept}", path.display()));
 }
 
-/// Somebody copies the backup of last month: nothing is as bad, and nothing shows it until a read fails.
+fn lacks(path: &std::path::Path, count: &str, ids: &[&str]) -> String {
+    let hashes: Vec<_> = ids.iter().map(|id| key_id_hash(id)).collect();
+    format!(
+        "{}: it lacks {count} that it had before and that were not retired ({}), so it is taken for an older file: put the newer one \
+         back; the keys that were read before stay in force",
+        path.display(),
+        hashes.join(", ")
+    )
+}
+
+/// A backup tool put last month's file back after a rotation: the plugin dropped the key that encrypted everything since, of which it
+/// held the last copy, answered Decrypt with NotFound, and Status with ok. Now the file is refused as a broken one is.
 #[tokio::test]
-async fn an_older_file_is_loaded_with_a_warning() {
+async fn an_older_file_is_refused() {
     let folder = Folder::new();
     logged(&folder);
     let path = folder.keygen("k");
@@ -141,25 +152,52 @@ async fn an_older_file_is_loaded_with_a_warning() {
     let second = folder.run(&["rotate", "--keyring", "k", "-o", "json"]).exits(0).key_id();
     let newer = std::fs::read(&path).unwrap();
     let backend = backend(&path);
-    assert_eq!(backend.current_key_id().await.unwrap(), second);
-    std::fs::write(&path, older).unwrap();
-    assert_eq!(backend.current_key_id().await.unwrap(), first);
-    let expected = format!(
-        "{}: keys are missing that it had before and that were not retired; is it an older file? What they encrypted cannot be \
-         read: {}",
-        path.display(),
-        key_id_hash(&second)
-    );
-    assert_eq!(backend.warning(), Some(expected.clone()));
-    assert!(logged(&folder).contains(&format!("ERROR {expected}")));
-    // It is not forgotten by the next change, but by the key's return.
+    let wrapped = backend.encrypt(&secret(b"seed")).await.unwrap();
+    assert_eq!(wrapped.key_id, second);
+    std::fs::write(&path, &older).unwrap();
+    let expected = lacks(&path, "1 key", &[&second]);
+    for _ in 0..3 {
+        assert_eq!(backend.current_key_id().await.unwrap(), second);
+        assert_eq!(backend.decrypt(&wrapped).await.unwrap(), secret(b"seed"));
+        assert_eq!(backend.encrypt(&secret(b"seed")).await.unwrap().key_id, second);
+        assert_eq!(backend.warning().as_ref(), Some(&expected));
+        assert!(matches!(backend.reload().await, Err(Error::Unavailable(text)) if text == expected));
+    }
+    assert_eq!(logged(&folder), [format!("ERROR {expected}")]);
+    // A key that was made in the older file does not bring the other one back.
     folder.run(&["rotate", "--keyring", "k"]).exits(0);
-    backend.current_key_id().await.unwrap();
+    assert_eq!(backend.current_key_id().await.unwrap(), second);
     assert_eq!(backend.warning(), Some(expected));
     std::fs::write(&path, newer).unwrap();
     assert_eq!(backend.current_key_id().await.unwrap(), second);
-    let warning = backend.warning().unwrap();
-    assert!(!warning.contains(&key_id_hash(&second)), "{warning}");
+    assert_eq!(backend.warning(), None);
+    // Whoever means it restarts the plugin.
+    std::fs::write(&path, older).unwrap();
+    let restarted = crate::folder::backend(&path);
+    assert_eq!((restarted.current_key_id().await.unwrap(), restarted.warning()), (first, None));
+}
+
+#[tokio::test]
+async fn a_file_of_other_keys_is_refused() {
+    let folder = Folder::new();
+    let path = folder.keygen("k");
+    let first = states(&keyring(&path))[0].0.clone();
+    let second = folder.run(&["rotate", "--keyring", "k", "-o", "json"]).exits(0).key_id();
+    let backend = backend(&path);
+    let other = folder.keygen("other");
+    let text = std::fs::read_to_string(&other).unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    assert_eq!(backend.current_key_id().await.unwrap(), second);
+    assert_eq!(backend.warning(), Some(lacks(&path, "2 keys", &[&first, &second])));
+    // Nor is another key a key of the same name.
+    let id = states(&keyring(&path))[0].0.clone();
+    let third = crate::folder::backend(&path);
+    assert_eq!(third.current_key_id().await.unwrap(), id);
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["content"]["keys"][0]["key"] = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into();
+    std::fs::write(&path, json.to_string()).unwrap();
+    assert_eq!(third.current_key_id().await.unwrap(), id);
+    assert_eq!(third.warning(), Some(lacks(&path, "1 key", &[&id])));
 }
 
 #[tokio::test]
@@ -169,7 +207,7 @@ async fn a_retired_key_is_not_missed() {
     let first = states(&keyring(&path))[0].0.clone();
     let backend = backend(&path);
     folder.run(&["rotate", "--keyring", "k"]).exits(0);
-    folder.run(&["retire", &first, "--yes", "--keyring", "k"]).exits(0);
+    folder.run(&["retire", &first, "--yes", "--force", "--keyring", "k"]).exits(0);
     backend.reload().await.unwrap();
     assert_eq!(backend.warning(), None);
 }

@@ -67,7 +67,7 @@ fn commands_show_no_key_and_no_passphrase() {
     run(&["list", "--passphrase-file", "p"]).exits(2);
     run(&["rotate", "-o", "json"]).exits(0);
     run(&["retire", "kr-20260131-0123456789abcdef"]).exits(1);
-    run(&["retire", "kr-20260131-0123456789abcdef", "--yes"]).exits(0);
+    run(&["retire", "kr-20260131-0123456789abcdef", "--yes", "--force"]).exits(0);
     run(&["reseal", "--new-passphrase-file", "p"]).exits(0);
     let sealed = std::fs::read_to_string(folder.path("plain.json")).unwrap();
     assert_silent("the sealed file", &sealed, &forms);

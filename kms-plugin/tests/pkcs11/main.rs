@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod key_ids;
 mod keys;
 mod loss;
 mod mechanisms;

@@ -48,7 +48,11 @@ fn a_file_without_a_pin_is_not_tried() {
         let backend = hsm.open(&["kek"]);
         let file = hsm.pin_file("");
         let text = format!("{} holds no PIN", file.display());
-        assert_eq!(backend.current_key_id().await, Err(Error::Credentials(text)));
+        for pin in ["", "\n", "8765\r", "8765\n4321\n"] {
+            hsm.pin_file(pin);
+            let refused = backend.reload().await;
+            assert_eq!(refused, Err(Error::Credentials(text.clone())), "{pin:?}");
+        }
     });
 }
 

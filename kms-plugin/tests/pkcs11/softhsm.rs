@@ -26,12 +26,7 @@ pub(crate) fn test_with<F: Future<Output = ()>>(mechanisms: &[&str], name: &str,
     let dir = tempfile::tempdir().expect("a folder");
     let variables = || {
         std::fs::create_dir(dir.path().join("tokens")).expect("a folder");
-        let conf = dir.path().join("softhsm2.conf");
-        let mut text = format!("directories.tokendir = {}\nlog.level = ERROR\n", dir.path().join("tokens").display());
-        if !mechanisms.is_empty() {
-            text.push_str(&format!("slots.mechanisms = {}\n", mechanisms.join(",")));
-        }
-        std::fs::write(&conf, text).expect("a file");
+        let conf = write_conf(dir.path(), mechanisms);
         vec![("SOFTHSM2_CONF", conf.into_os_string()), ("CREDENTIALS_DIRECTORY", dir.path().into())]
     };
     own_process::run(name, variables, || {
@@ -40,6 +35,16 @@ pub(crate) fn test_with<F: Future<Output = ()>>(mechanisms: &[&str], name: &str,
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         runtime.expect("a runtime").block_on(body(hsm));
     });
+}
+
+fn write_conf(dir: &Path, mechanisms: &[&str]) -> PathBuf {
+    let conf = dir.join("softhsm2.conf");
+    let mut text = format!("directories.tokendir = {}\nlog.level = ERROR\n", dir.join("tokens").display());
+    if !mechanisms.is_empty() {
+        text.push_str(&format!("slots.mechanisms = {}\n", mechanisms.join(",")));
+    }
+    std::fs::write(&conf, text).expect("a file");
+    conf
 }
 
 pub(crate) struct SoftHsm {
@@ -69,6 +74,20 @@ impl SoftHsm {
 
     pub(crate) fn tokens(&self) -> PathBuf {
         self.dir.join("tokens")
+    }
+
+    /// Another configuration of the token, as of a restart: it has these mechanisms only.
+    pub(crate) fn set_mechanisms(&self, mechanisms: &[&str]) {
+        write_conf(&self.dir, mechanisms);
+        self.raw().finalize().expect("it can be finalized");
+    }
+
+    /// Another value of attributes of a key, as an administrator edits them.
+    pub(crate) fn set_attributes(&self, label: &str, attributes: &[Attribute]) {
+        let session = self.session();
+        let keys = session.find_objects(&[Attribute::Label(label.as_bytes().to_vec())]).expect("it can search");
+        let [key] = keys.as_slice() else { panic!("{} keys", keys.len()) };
+        session.update_attributes(*key, attributes).expect("it can be edited");
     }
 
     /// A token made by another process, as an administrator makes it.

@@ -149,6 +149,16 @@ impl Bao {
         self.admin(Method::DELETE, &format!("transit/keys/{name}"), None).await;
     }
 
+    pub(crate) async fn move_mount(&self, from: &str, to: &str) {
+        let answer = self.post("sys/remount", json!({ "from": from, "to": to })).await;
+        let status = format!("sys/remount/status/{}", answer["data"]["migration_id"].as_str().expect("an ID"));
+        let start = Instant::now();
+        while self.admin(Method::GET, &status, None).await["data"]["migration_info"]["status"] != "success" {
+            assert!(start.elapsed() < Duration::from_secs(60), "the engine does not move");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     pub(crate) async fn seal(&self) {
         self.post("sys/seal", json!({})).await;
     }

@@ -76,6 +76,47 @@ async fn a_version_that_another_plugin_saw_first_decrypts() {
     assert_eq!(first.decrypt(&new).await, Ok(key(&[2; 32])));
 }
 
+/// `min_encryption_version` was raised with the rotation, and Encrypt failed until the key was read again, half a minute later.
+#[tokio::test]
+async fn a_rotation_that_forbids_the_old_version_is_followed_at_once() {
+    let bao = Bao::start().await;
+    bao.make_key("kek").await;
+    let backend = bao.open("kek");
+    backend.current_key_id().await.expect("it is known");
+    bao.rotate("kek").await;
+    bao.configure("kek", json!({ "min_encryption_version": 2 })).await;
+    let wrapped = backend.encrypt(&key(&[1; 32])).await.expect("it encrypts");
+    assert!(wrapped.key_id.starts_with("vault:transit/kek/v2/"), "{}", wrapped.key_id);
+    assert!(wrapped.ciphertext.starts_with(b"vault:v2:"));
+    assert_eq!(backend.current_key_id().await.as_ref(), Ok(&wrapped.key_id));
+    assert_eq!(backend.decrypt(&wrapped).await, Ok(key(&[1; 32])));
+}
+
+/// After `bao secrets move transit/ kms/` no key had the ID that values are stored under, since the mount is in it.
+#[tokio::test]
+async fn values_stay_readable_when_the_engine_moves_to_another_mount() {
+    let bao = Bao::start().await;
+    bao.make_key("kek").await;
+    let old = bao.open("kek").encrypt(&key(&[1; 32])).await.expect("it encrypts");
+    assert!(old.key_id.starts_with("vault:transit/kek/v1/"), "{}", old.key_id);
+    bao.move_mount("transit", "team-a/kms").await;
+    let options = Options { vault_mount: "team-a/kms".to_owned(), ..bao.options("kek") };
+    let backend = Vault::open(&options).expect("the options are right");
+    let new = backend.encrypt(&key(&[2; 32])).await.expect("it encrypts");
+    assert_eq!(new.key_id, old.key_id.replace("transit", "team-a/kms"));
+    assert_eq!(backend.decrypt(&old).await, Ok(key(&[1; 32])));
+    assert_eq!(backend.decrypt(&new).await, Ok(key(&[2; 32])));
+    // The ID is authenticated as it is stored.
+    assert_eq!(backend.decrypt(&with_key_id(&old, &new.key_id)).await, Err(Error::AuthenticationFailed));
+    let elsewhere = old.key_id.replace("transit", "elsewhere");
+    assert_eq!(backend.decrypt(&with_key_id(&old, &elsewhere)).await, Err(Error::AuthenticationFailed));
+    // A key of the same name in the engine that is at the old mount now is another one.
+    bao.post("sys/mounts/transit", json!({ "type": "transit" })).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    bao.make_key("kek").await;
+    assert_eq!(bao.open("kek").decrypt(&old).await, Err(unknown(&old.key_id)));
+}
+
 #[tokio::test]
 async fn a_version_below_the_minimum_is_told_and_works_again_when_allowed() {
     let bao = Bao::start().await;

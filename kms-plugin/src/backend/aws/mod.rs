@@ -6,8 +6,9 @@
 //! failure  what an error of the SDK means
 //! ```
 //!
-//! The key ID is the key's ARN. What is configured, perhaps an alias, is resolved at the first contact and holds as long as the process
-//! lives: an alias that points to another key later is told, not followed. The rotation that AWS does inside a key leaves the ARN as it is.
+//! The key ID is the key's ARN. An alias can be given to another key, and a key's ID belongs to whatever account the credentials do, so
+//! neither is taken without the ARN that it has to mean. An alias that means another key at the first contact is refused for encrypting;
+//! one that is moved later is told, not followed. The rotation that AWS does inside a key leaves the ARN as it is.
 //!
 //! A ciphertext is decrypted only by a key that is configured, which the request to AWS names: neither etcd's data nor the ciphertext
 //! chooses one.
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use atrest::report::key_id_hash;
 use atrest::secret::Key;
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -42,9 +44,6 @@ use super::{Backend, Error, Wrapped};
 /// The state of the key, and where an alias points, is looked up again after that time.
 const KEY_AGE: Duration = Duration::from_secs(60);
 
-/// The limit of KMS v2.
-const MAX_CIPHERTEXT_BYTES: usize = 1024;
-
 /// Tells the SDK to log the bodies of answers at the level `trace`.
 const LOGS_PLAINTEXT: &str = "LOG_SENSITIVE_BODIES";
 
@@ -59,6 +58,9 @@ pub struct Options {
     /// The key that encrypts: ARN, ID or alias
     #[arg(long, value_name = "KEY")]
     pub aws_key_id: Option<String>,
+    /// ARN of the key that --aws-key-id means; required unless that is one
+    #[arg(long, value_name = "ARN")]
+    pub aws_pinned_key_arn: Option<String>,
     /// ARN of another key that decrypts
     #[arg(long, value_name = "ARN")]
     pub aws_decrypt_key_id: Vec<String>,
@@ -84,6 +86,8 @@ pub struct Options {
 pub struct Aws {
     options: Options,
     context: HashMap<String, String>,
+    /// The key that encrypts, which [`Options::aws_key_id`] has to mean.
+    pinned: KeyArn,
     /// Keys that decrypt, apart from the one that encrypts.
     older: Vec<KeyArn>,
     config: OnceCell<SdkConfig>,
@@ -98,8 +102,8 @@ pub struct Aws {
 /// The key that encrypts.
 #[derive(Clone, Debug)]
 struct Current {
-    /// Pinned at the first contact.
-    arn: KeyArn,
+    /// Whether the configured name meant the pinned key at the first contact.
+    is_confirmed: bool,
     /// Why it cannot be used.
     problem: Option<String>,
     checked_at: Instant,
@@ -118,8 +122,10 @@ impl Aws {
         }
         let key = options.aws_key_id.as_deref().filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| wrong("--aws-key-id is required".to_owned()))?;
-        if let (Some(of_key), Some(region)) = (arn::region_of(key), &options.aws_region)
-            && of_key != region
+        let pinned = pinned(key, options.aws_pinned_key_arn.as_deref())?;
+        let regions = [arn::region_of(key), Some(pinned.region())];
+        if let Some(region) = &options.aws_region
+            && let Some(of_key) = regions.into_iter().flatten().find(|of_key| of_key != region)
         {
             return Err(wrong(format!("--aws-region is {region}, and the key is in {of_key}")));
         }
@@ -136,6 +142,7 @@ impl Aws {
             }
         }
         Ok(Self {
+            pinned,
             older: older.collect::<Result<_, _>>()?,
             options: options.clone(),
             context,
@@ -173,10 +180,8 @@ impl Aws {
             .build();
         let retries = RetryConfig::standard().with_max_attempts(2).with_initial_backoff(Duration::from_millis(100));
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).retry_config(retries);
-        let region = self.options.aws_region.as_deref().or_else(|| arn::region_of(self.configured()));
-        if let Some(region) = region.filter(|region| !region.is_empty()) {
-            loader = loader.region(Region::new(region.to_owned()));
-        }
+        let region = self.options.aws_region.as_deref().filter(|region| !region.is_empty());
+        loader = loader.region(Region::new(region.unwrap_or(self.pinned.region()).to_owned()));
         if let Some(url) = &self.options.aws_endpoint_url {
             loader = loader.endpoint_url(url);
         }
@@ -190,46 +195,53 @@ impl Aws {
     }
 
     /// The key that encrypts, as it is now, or was at most `age` ago.
-    async fn current(&self, age: Duration) -> Result<KeyArn, Error> {
+    async fn current(&self, age: Duration) -> Result<&KeyArn, Error> {
         let mut current = self.current.lock().await;
-        // It is not taken out: a caller that gives up must not undo the pinning.
+        // It is not taken out: a caller that gives up must not undo what is confirmed.
         let known = match current.as_ref() {
             Some(known) if known.checked_at.elapsed() < age => known.clone(),
-            Some(known) => self.look_again(known).await?,
-            None => self.resolve().await?,
+            Some(known) if known.is_confirmed => self.look_again(known).await?,
+            _ => self.resolve().await?,
         };
         let known = current.insert(known);
         match &known.problem {
             Some(problem) => Err(Error::KeyUnusable(problem.clone())),
-            None => Ok(known.arn.clone()),
+            None => Ok(&self.pinned),
         }
     }
 
-    /// Finds out which key is configured.
+    /// Finds out whether the configured name means the pinned key.
     async fn resolve(&self) -> Result<Current, Error> {
         let checked_at = Instant::now();
         match self.describe(None, self.configured()).await {
             Ok(metadata) => {
                 let arn = arn_of(&metadata)?;
-                tracing::info!(key_id = key_id_hash(arn.as_str()), "the key of AWS KMS is known");
-                Ok(Current { arn, problem: problem_of(&metadata), checked_at })
+                let is_confirmed = arn == self.pinned;
+                let problem = if is_confirmed {
+                    tracing::info!(key_id = key_id_hash(arn.as_str()), "the key of AWS KMS is known");
+                    problem_of(&metadata)
+                } else {
+                    let (means, pinned) = (key_id_hash(arn.as_str()), key_id_hash(self.pinned.as_str()));
+                    let text = format!("--aws-key-id means the key {means}, and --aws-pinned-key-arn is {pinned}");
+                    tracing::error!("{text}");
+                    Some(text)
+                };
+                Ok(Current { is_confirmed, problem, checked_at })
             }
             // An ARN says which key it is; that it is usable turns out when it is used.
-            Err(Error::KeyUnusable(problem)) if problem == "access denied to kms:DescribeKey" => {
-                match self.configured().parse() {
-                    Ok(arn) => Ok(Current { arn, problem: None, checked_at }),
-                    Err(_) => Err(Error::KeyUnusable(problem)),
-                }
+            Err(Error::KeyUnusable(problem))
+                if problem == "access denied to kms:DescribeKey" && self.configured() == self.pinned.as_str() =>
+            {
+                Ok(Current { is_confirmed: true, problem: None, checked_at })
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Looks at the state of the key, and where its alias points now.
+    /// Looks at the state of the key, and what an alias means now.
     async fn look_again(&self, known: &Current) -> Result<Current, Error> {
         let checked_at = Instant::now();
-        let arn = known.arn.clone();
-        let problem = match self.describe(Some(arn.region()), arn.as_str()).await {
+        let problem = match self.describe(Some(self.pinned.region()), self.pinned.as_str()).await {
             Ok(metadata) => problem_of(&metadata),
             Err(Error::KeyUnusable(problem)) if problem == "access denied to kms:DescribeKey" => None,
             // It is pinned, and is not another because AWS is busy.
@@ -240,9 +252,12 @@ impl Aws {
             && let Ok(metadata) = self.describe(None, self.configured()).await
         {
             let now = arn_of(&metadata)?;
-            let warning = (now != arn).then(|| {
+            let warning = (now != self.pinned).then(|| {
                 let hash = key_id_hash(now.as_str());
-                format!("the alias of the key points to another one now ({hash}), which is not used before a restart")
+                format!(
+                    "the alias of the key points to another one now ({hash}), which is not used: after a restart the plugin does not \
+                     encrypt until --aws-pinned-key-arn names that key, or the alias points back"
+                )
             });
             let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(warning) = warning.as_ref().filter(|warning| moved.as_ref() != Some(*warning)) {
@@ -250,7 +265,7 @@ impl Aws {
             }
             *moved = warning;
         }
-        Ok(Current { arn, problem, checked_at })
+        Ok(Current { is_confirmed: true, problem, checked_at })
     }
 
     async fn describe(&self, region: Option<&str>, key: &str) -> Result<KeyMetadata, Error> {
@@ -272,27 +287,18 @@ impl Aws {
         }
     }
 
-    /// The key with that ID, if it is one that is configured.
-    async fn by_id(&self, key_id: &str) -> Result<KeyArn, Error> {
-        if let Some(arn) = self.older.iter().find(|arn| arn.as_str() == key_id) {
-            return Ok(arn.clone());
-        }
-        // Old enough not to ask for each value; a state that forbids encrypting may allow decrypting, and AWS says it if not.
-        match self.current(Duration::MAX).await {
-            Ok(arn) if arn.as_str() == key_id => return Ok(arn),
-            Ok(_) | Err(Error::KeyUnusable(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let current = self.current.lock().await;
-        let arn = current.as_ref().map(|current| &current.arn).filter(|arn| arn.as_str() == key_id);
-        arn.cloned().ok_or_else(|| Error::UnknownKey { key_id_hash: key_id_hash(key_id) })
+    /// The key with that ID, if it is one that is configured. A state that forbids encrypting may allow decrypting, and AWS says it if not.
+    fn by_id(&self, key_id: &str) -> Result<&KeyArn, Error> {
+        let mut known = std::iter::once(&self.pinned).chain(&self.older);
+        let found = known.find(|arn| arn.as_str() == key_id);
+        found.ok_or_else(|| Error::UnknownKey { key_id_hash: key_id_hash(key_id) })
     }
 
     async fn encrypt_now(&self, plaintext: &Key) -> Result<Wrapped, Error> {
         if plaintext.is_empty() {
             return Err(Error::InvalidRequest("the plaintext is empty"));
         }
-        if plaintext.len() > MAX_CIPHERTEXT_BYTES {
+        if plaintext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(Error::InvalidRequest("the plaintext is too long"));
         }
         let arn = self.current(KEY_AGE).await?;
@@ -301,7 +307,7 @@ impl Aws {
         let request = request.set_encryption_context(self.context());
         let answer = match request.plaintext(Blob::new(plaintext.expose())).send().await {
             Ok(answer) => answer,
-            Err(error) => return Err(self.explained(failure::of("Encrypt", &error, &self.pause), &arn).await),
+            Err(error) => return Err(self.explained(failure::of("Encrypt", &error, &self.pause), arn).await),
         };
         self.pause.end(Instant::now());
         if answer.key_id() != Some(arn.as_str()) {
@@ -310,7 +316,7 @@ impl Aws {
         let ciphertext = answer.ciphertext_blob.map(Blob::into_inner).unwrap_or_default();
         match ciphertext.len() {
             0 => Err(Error::Unavailable("the ciphertext of AWS KMS is empty".to_owned())),
-            1..=MAX_CIPHERTEXT_BYTES => {
+            1..=MAX_DEK_SOURCE_BYTES => {
                 let annotations = BTreeMap::from([(ARN_ANNOTATION.to_owned(), arn.as_str().as_bytes().to_vec())]);
                 Ok(Wrapped { ciphertext, key_id: arn.to_string(), annotations })
             }
@@ -319,16 +325,16 @@ impl Aws {
     }
 
     async fn decrypt_now(&self, wrapped: &Wrapped) -> Result<Key, Error> {
-        if !(1..=MAX_CIPHERTEXT_BYTES).contains(&wrapped.ciphertext.len()) {
+        if !(1..=MAX_DEK_SOURCE_BYTES).contains(&wrapped.ciphertext.len()) {
             return Err(Error::AuthenticationFailed);
         }
-        let arn = self.by_id(&wrapped.key_id).await?;
+        let arn = self.by_id(&wrapped.key_id)?;
         self.pause.check(Instant::now())?;
         let request = self.client(Some(arn.region())).await.decrypt().key_id(arn.as_str());
         let request = request.set_encryption_context(self.context());
         let answer = match request.ciphertext_blob(Blob::new(wrapped.ciphertext.as_slice())).send().await {
             Ok(answer) => answer,
-            Err(error) => return Err(self.explained(failure::of("Decrypt", &error, &self.pause), &arn).await),
+            Err(error) => return Err(self.explained(failure::of("Decrypt", &error, &self.pause), arn).await),
         };
         self.pause.end(Instant::now());
         let same_key = answer.key_id() == Some(arn.as_str());
@@ -365,6 +371,23 @@ impl Backend for Aws {
 
     fn warning(&self) -> Option<String> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The key that the name has to mean: itself, if it is an ARN, else what the operator looked up.
+fn pinned(key: &str, pinned: Option<&str>) -> Result<KeyArn, Error> {
+    let wrong = |text: String| Error::Configuration(text);
+    let is_none = |text: &str| wrong(format!("--aws-pinned-key-arn: {text:?} is not the ARN of a key"));
+    let pinned = pinned.map(|text| text.parse::<KeyArn>().map_err(|_| is_none(text))).transpose()?;
+    match (key.parse::<KeyArn>(), pinned) {
+        (Ok(arn), Some(pinned)) if arn != pinned => {
+            Err(wrong("--aws-key-id and --aws-pinned-key-arn are the ARNs of two keys".to_owned()))
+        }
+        (Ok(arn), _) | (Err(_), Some(arn)) => Ok(arn),
+        (Err(_), None) => Err(wrong(format!(
+            "--aws-key-id {key:?} can mean another key later: add --aws-pinned-key-arn with the ARN that `aws kms describe-key --key-id \
+             {key} --query KeyMetadata.Arn --output text` prints"
+        ))),
     }
 }
 

@@ -12,8 +12,12 @@
 //! | `kw` | what AES key wrap made of [`BLOCK`] twice |
 //! | `attr` | `CKA_CHECK_VALUE`, `CKA_UNIQUE_ID` and `CKA_ID` |
 //!
-//! The first that token and key allow is taken. The first two depend on the key alone: they stay the same when it is moved to another
-//! token. For the third, a check value tells keys apart by 24 bits, the others as well as who made them.
+//! The first that token and key allow is taken for new values. The first two depend on the key alone: they stay the same when it is moved
+//! to another token, or gets another label. For the third, a check value tells keys apart by 24 bits, the others as well as who made them.
+//!
+//! What a token allows changes with its configuration and the key's attributes, and values keep the ID that they were encrypted under. So
+//! each fingerprint that can be computed is compared with a stored ID; when that of its method cannot be, or depends on attributes that
+//! can be edited, a key of its label is tried, and the ciphertext decides ([`TokenKey::is_likely`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +39,58 @@ const BLOCK: [u8; 16] = *b"atrest-kid-1\xff\xff\xff\xff";
 /// A key ID is at most 1024 bytes.
 const MAX_LABEL_BYTES: usize = 512;
 
+/// How a fingerprint is made; the first that is possible is preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Ecb,
+    KeyWrap,
+    Attributes,
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ecb => "ecb",
+            Self::KeyWrap => "kw",
+            Self::Attributes => "attr",
+        }
+    }
+}
+
+/// A fingerprint as it is in a key ID: `<method>:<digits>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    method: Method,
+    digits: String,
+}
+
+impl Fingerprint {
+    fn new(method: Method, material: &[u8]) -> Self {
+        let hash = Sha256::digest([method.name().as_bytes(), b":", material].concat());
+        Self { method, digits: hex::encode(hash.get(..16).unwrap_or_default()) }
+    }
+}
+
+/// The parts of a key ID.
+#[derive(Debug, PartialEq, Eq)]
+struct KeyId<'t> {
+    label: &'t str,
+    fingerprint: Fingerprint,
+}
+
+impl<'t> KeyId<'t> {
+    /// `None` when the text is none.
+    fn parse(text: &'t str) -> Option<Self> {
+        let mut parts = text.strip_prefix("pkcs11:")?.rsplitn(3, ':');
+        let digits = parts.next()?;
+        let name = parts.next()?;
+        let method = [Method::Ecb, Method::KeyWrap, Method::Attributes].into_iter().find(|m| m.name() == name)?;
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let label = parts.next().filter(|_| digits.len() == 32 && digits.bytes().all(is_hex))?;
+        Some(Self { label, fingerprint: Fingerprint { method, digits: digits.to_owned() } })
+    }
+}
+
 /// Which key: `label`, or `label#0a0b` with its `CKA_ID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selector {
@@ -46,7 +102,11 @@ pub(super) struct Selector {
 #[derive(Debug)]
 pub(super) struct TokenKey {
     handle: ObjectHandle,
+    label: String,
+    /// Of the first fingerprint.
     key_id: String,
+    /// All that can be computed now; one at least.
+    fingerprints: Vec<Fingerprint>,
     /// `CKA_ENCRYPT` and `CKA_DECRYPT`
     encrypts: bool,
     /// `CKA_WRAP` and `CKA_UNWRAP`
@@ -61,6 +121,34 @@ impl TokenKey {
 
     pub(super) fn key_id(&self) -> &str {
         &self.key_id
+    }
+
+    /// Whether that ID is one of this key's.
+    pub(super) fn has_id(&self, key_id: &str) -> bool {
+        KeyId::parse(key_id).is_some_and(|id| self.fingerprints.contains(&id.fingerprint))
+    }
+
+    /// Whether that ID may have been this key's, when the token allowed another fingerprint or its attributes were others.
+    pub(super) fn is_likely(&self, key_id: &str) -> bool {
+        KeyId::parse(key_id).is_some_and(|id| {
+            let method = id.fingerprint.method;
+            let is_computed = self.fingerprints.iter().any(|known| known.method == method);
+            id.label == self.label && (!is_computed || method == Method::Attributes)
+        })
+    }
+
+    /// Why its ID is another than it would be on a token that allows everything: then the ID changes when the token does.
+    pub(super) fn warning(&self) -> Option<String> {
+        let method = self.fingerprints.first()?.method;
+        let preferred = if self.encrypts || !self.wraps { Method::Ecb } else { Method::KeyWrap };
+        (method != preferred).then(|| {
+            format!(
+                "the ID of the key that encrypts is made by {:?}, as the token does not allow {:?}: it is another one than before, if that \
+                 was allowed before",
+                method.name(),
+                preferred.name()
+            )
+        })
     }
 
     pub(super) fn encrypts(&self) -> bool {
@@ -144,18 +232,21 @@ impl Selector {
         let ecb = encrypts && has(mechanisms, MechanismType::AES_ECB);
         let kw = wraps && has(mechanisms, MechanismType::AES_KEY_WRAP);
         let ecb = allowed(ecb.then(|| session.encrypt(&Mechanism::AesEcb, handle, &BLOCK)))?;
-        let (method, material) = match ecb {
-            Some(block) => ("ecb", block),
-            None => match allowed(kw.then(|| wrap(session, handle, &[BLOCK, BLOCK].concat())))? {
-                Some(wrapped) => ("kw", wrapped),
-                None => ("attr", self.attributes(session, handle)?),
-            },
-        };
-        let fingerprint = Sha256::digest([method.as_bytes(), b":", &material].concat());
-        let digits = hex::encode(fingerprint.get(..16).unwrap_or_default());
+        let kw = kw.then(|| wrap(session, handle, &[BLOCK, BLOCK].concat()));
+        // Only where it is the key's ID does it matter that it cannot be computed now.
+        let kw = if ecb.is_some() { kw.and_then(Result::ok) } else { allowed(kw)? };
+        let computed = [(Method::Ecb, ecb), (Method::KeyWrap, kw)].into_iter();
+        let mut fingerprints: Vec<_> =
+            computed.filter_map(|(method, material)| Some(Fingerprint::new(method, &material?))).collect();
+        if fingerprints.is_empty() {
+            fingerprints.push(Fingerprint::new(Method::Attributes, &self.attributes(session, handle)?));
+        }
+        let first = fingerprints.first().map(|first| format!("{}:{}", first.method.name(), first.digits));
         Ok(TokenKey {
             handle,
-            key_id: format!("pkcs11:{}:{method}:{digits}", self.label),
+            label: self.label.clone(),
+            key_id: format!("pkcs11:{}:{}", self.label, first.unwrap_or_default()),
+            fingerprints,
             encrypts,
             wraps,
             extractable: may(AttributeType::Extractable)?,
@@ -228,6 +319,19 @@ mod tests {
         assert_eq!(selector("kek"), ("kek".to_owned(), None));
         assert_eq!(selector("kek#0aFF"), ("kek".to_owned(), Some(vec![0x0a, 0xff])));
         assert_eq!(selector("a#b#01"), ("a#b".to_owned(), Some(vec![1])));
+    }
+
+    #[test]
+    fn a_key_id_is_taken_apart() {
+        let digits = "0123456789abcdef0123456789abcdef";
+        let id = format!("pkcs11:a:b:kw:{digits}");
+        let fingerprint = Fingerprint { method: Method::KeyWrap, digits: digits.to_owned() };
+        assert_eq!(KeyId::parse(&id), Some(KeyId { label: "a:b", fingerprint }));
+        for none in
+            ["", "pkcs11:", "pkcs11:a:kw", "pkcs11:a:kw:00", &id.replace(":kw:", ":des:"), &id.to_uppercase(), &id[7..]]
+        {
+            assert_eq!(KeyId::parse(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //! the one that wrapped does not unwrap.
 //!
 //! A random nonce of 96 bits is good for 2^32 encryptions by one key (SP 800-38D, 8.3). kube-apiserver encrypts one DEK seed each time
-//! that it starts or the key changes, plus a probe a minute; with KMS v1 one DEK for each write.
+//! that it starts or the key changes, plus a probe every 30 seconds; with KMS v1 one DEK for each write.
 
 use atrest::secret::Key;
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::{Mechanism, MechanismType};
@@ -25,9 +26,6 @@ use super::key::TokenKey;
 use super::token::has;
 use super::{GcmIv, Mechanism as Wanted};
 use crate::backend::Error;
-
-/// The limit of KMS v2.
-const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
 const GCM: u8 = 1;
 const KEY_WRAP: u8 = 2;
@@ -79,7 +77,7 @@ impl Sealer {
         }
         let mut ciphertext = vec![self.form];
         // Both forms add less than 64 bytes, and a length of so many fits in two bytes.
-        if bytes.len() > MAX_CIPHERTEXT_BYTES - 64 {
+        if bytes.len() > MAX_DEK_SOURCE_BYTES - 64 {
             return Err(Error::InvalidRequest("the plaintext is too long").into());
         }
         if self.form == GCM {
@@ -116,14 +114,22 @@ impl Sealer {
     }
 
     /// Decrypts. What cannot be decrypted is called so only if the key itself works.
-    pub(super) fn open(self, session: &Session, key: &TokenKey, ciphertext: &[u8]) -> Result<Key, Failure> {
+    ///
+    /// `key_id` is the one that it was encrypted under, whatever the key's is now.
+    pub(super) fn open(
+        self,
+        session: &Session,
+        key: &TokenKey,
+        key_id: &str,
+        ciphertext: &[u8],
+    ) -> Result<Key, Failure> {
         let refused = || Failure::from(Error::AuthenticationFailed);
-        if ciphertext.len() > MAX_CIPHERTEXT_BYTES {
+        if ciphertext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(refused());
         }
         let opened = match ciphertext.split_first() {
             Some((&GCM, rest)) => match rest.split_first_chunk::<NONCE_BYTES>() {
-                Some((nonce, sealed)) if sealed.len() > TAG_BYTES => open_gcm(session, key, *nonce, sealed),
+                Some((nonce, sealed)) if sealed.len() > TAG_BYTES => open_gcm(session, key, key_id, *nonce, sealed),
                 _ => return Err(refused()),
             },
             // The smallest has two blocks and the check value.
@@ -151,9 +157,9 @@ impl Sealer {
         let probe = Key::new(Zeroizing::new(vec![0; 16]));
         let Ok(sealed) = (Self { form, ..self }).seal(session, key, &probe) else { return false };
         match sealed.split_first() {
-            Some((&GCM, rest)) => rest
-                .split_first_chunk::<NONCE_BYTES>()
-                .is_some_and(|(nonce, sealed)| open_gcm(session, key, *nonce, sealed).is_ok_and(|o| *o == [0; 16])),
+            Some((&GCM, rest)) => rest.split_first_chunk::<NONCE_BYTES>().is_some_and(|(nonce, sealed)| {
+                open_gcm(session, key, key.key_id(), *nonce, sealed).is_ok_and(|o| *o == [0; 16])
+            }),
             Some((_, wrapped)) => unwrap(session, key.handle(), wrapped).is_ok(),
             None => false,
         }
@@ -163,10 +169,11 @@ impl Sealer {
 fn open_gcm(
     session: &Session,
     key: &TokenKey,
+    key_id: &str,
     mut nonce: [u8; NONCE_BYTES],
     sealed: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, CryptokiError> {
-    let params = GcmParams::new(&mut nonce, key.key_id().as_bytes(), 128.into())?;
+    let params = GcmParams::new(&mut nonce, key_id.as_bytes(), 128.into())?;
     session.decrypt(&Mechanism::AesGcm(params), key.handle(), sealed).map(Zeroizing::new)
 }
 

@@ -1,7 +1,7 @@
 //! One login on one token, with its sessions and keys.
 
-use std::io::Read as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use atrest::report::key_id_hash;
@@ -19,6 +19,7 @@ use super::key::TokenKey;
 use super::seal::Sealer;
 use super::{Config, module};
 use crate::backend::{Error, Wrapped};
+use crate::secret_file::{self, Contents};
 
 /// A longer file is no PIN.
 const MAX_PIN_BYTES: usize = 1024;
@@ -40,6 +41,8 @@ pub(super) struct Token {
     /// The first encrypts.
     keys: Vec<TokenKey>,
     sealer: Sealer,
+    /// That a value came with an earlier ID of the key that encrypts now.
+    renamed: AtomicBool,
     idle: Mutex<Vec<Session>>,
     /// The token forgets the login with the last session.
     _login: Mutex<Session>,
@@ -63,8 +66,12 @@ impl Token {
         }
         let first = keys.first().ok_or_else(|| Error::KeyUnusable("there is no key".to_owned()))?;
         let sealer = Sealer::choose(config.mechanism, config.gcm_iv, first, &mechanisms)?;
-        let token = Self { module, slot, keys, sealer, idle: Mutex::default(), _login: Mutex::new(session) };
+        let renamed = AtomicBool::new(false);
+        let token = Self { module, slot, keys, sealer, renamed, idle: Mutex::default(), _login: Mutex::new(session) };
         token.try_first()?;
+        if let Some(warning) = token.current()?.warning() {
+            tracing::warn!("{warning}");
+        }
         for key in &token.keys {
             if key.extractable() {
                 tracing::warn!(
@@ -101,7 +108,16 @@ impl Token {
 
     pub(super) fn warning(&self) -> Option<String> {
         let current = self.keys.first()?;
-        current.extractable().then(|| "the key that encrypts is extractable: it can be taken off the token".to_owned())
+        let extractable = "the key that encrypts is extractable: it can be taken off the token";
+        let renamed = "values are stored under another ID of the key that encrypts: the token or the key's attributes were changed; \
+                       store everything again by `atrest rekey`";
+        let warnings = [
+            current.extractable().then(|| extractable.to_owned()),
+            current.warning(),
+            self.renamed.load(Ordering::Relaxed).then(|| renamed.to_owned()),
+        ];
+        let warnings: Vec<_> = warnings.into_iter().flatten().collect();
+        (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 
     pub(super) fn encrypt(&self, plaintext: &Key) -> Result<Wrapped, Failure> {
@@ -111,9 +127,35 @@ impl Token {
     }
 
     pub(super) fn decrypt(&self, wrapped: &Wrapped) -> Result<Key, Failure> {
-        let key = self.keys.iter().find(|key| key.key_id() == wrapped.key_id);
-        let key = key.ok_or_else(|| Error::UnknownKey { key_id_hash: key_id_hash(&wrapped.key_id) })?;
-        self.with_session(|session| self.sealer.open(session, key, &wrapped.ciphertext))
+        let open = |key: &TokenKey| {
+            self.with_session(|session| self.sealer.open(session, key, &wrapped.key_id, &wrapped.ciphertext))
+        };
+        if let Some((number, key)) = self.keys.iter().enumerate().find(|(_, key)| key.has_id(&wrapped.key_id)) {
+            let opened = open(key)?;
+            self.note(number, key, wrapped);
+            return Ok(opened);
+        }
+        let mut reason = Error::UnknownKey { key_id_hash: key_id_hash(&wrapped.key_id) };
+        for (number, key) in self.keys.iter().enumerate().filter(|(_, key)| key.is_likely(&wrapped.key_id)) {
+            match open(key) {
+                Ok(opened) => {
+                    self.note(number, key, wrapped);
+                    return Ok(opened);
+                }
+                Err(Failure::Other(Error::AuthenticationFailed)) => {}
+                Err(Failure::Other(error)) => reason = error,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(reason.into())
+    }
+
+    /// Remembers that the key that encrypts had another ID.
+    fn note(&self, number: usize, key: &TokenKey, wrapped: &Wrapped) {
+        if number == 0 && key.key_id() != wrapped.key_id && !self.renamed.swap(true, Ordering::Relaxed) {
+            let (now, before) = (key_id_hash(key.key_id()), key_id_hash(&wrapped.key_id));
+            tracing::warn!(now, before, "the key that encrypts had another ID, under which values are stored");
+        }
     }
 
     /// Runs it with a session of its own. One that failed is closed: an operation may still be active in it.
@@ -188,16 +230,17 @@ fn log_in(module: &Pkcs11, slot: Slot, session: &Session, pin_file: Option<&Path
     }
 }
 
-/// Read at each login, and not kept.
+/// Read at each login, and not kept. What is no PIN is not tried: a token has few attempts.
 fn read_pin(file: &Path) -> Result<AuthPin, Failure> {
     let unreadable = |error: std::io::Error| Error::Credentials(format!("cannot read {}: {error}", file.display()));
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PIN_BYTES + 1));
-    let opened = std::fs::File::open(file).map_err(unreadable)?;
-    opened.take(MAX_PIN_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text = std::str::from_utf8(&bytes).ok().map(|text| text.trim_end_matches(['\r', '\n']));
-    match text {
-        Some(pin) if !pin.is_empty() && pin.len() <= MAX_PIN_BYTES => Ok(AuthPin::from(pin)),
-        _ => Err(Error::Credentials(format!("{} holds no PIN", file.display())).into()),
+    let contents = secret_file::read(file, MAX_PIN_BYTES).map_err(unreadable)?;
+    let pin = match &contents {
+        Contents::Secret(bytes) => std::str::from_utf8(bytes).ok().filter(|pin| !pin.contains(['\r', '\n'])),
+        Contents::Empty | Contents::TooLong => None,
+    };
+    match pin {
+        Some(pin) => Ok(AuthPin::from(pin)),
+        None => Err(Error::Credentials(format!("{} holds no PIN", file.display())).into()),
     }
 }
 

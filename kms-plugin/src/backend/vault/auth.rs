@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 use super::body::{self, Body, Granted};
 use super::client::{Client, Refusal};
 use crate::backend::Error;
+use crate::secret_file::{self, Contents};
 
 /// So long after a login that failed, the next is not tried.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -375,18 +376,14 @@ impl Stamp {
 }
 
 fn read_secret(file: &Path) -> Result<Password, Error> {
-    use std::io::Read as _;
     let unreadable = |error: std::io::Error| Error::Credentials(format!("cannot read {}: {error}", file.display()));
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET_BYTES + 1));
-    let opened = std::fs::File::open(file).map_err(unreadable)?;
-    opened.take(MAX_SECRET_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text = std::str::from_utf8(&bytes).ok().map(str::trim_ascii).filter(|text| text.len() <= MAX_SECRET_BYTES);
-    match text {
-        Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic()) => {
-            Ok(Password::new(text.to_owned()))
-        }
-        _ => Err(Error::Credentials(format!("{} holds no token or secret ID", file.display()))),
-    }
+    let contents = secret_file::read(file, MAX_SECRET_BYTES).map_err(unreadable)?;
+    let text = match &contents {
+        Contents::Secret(bytes) if bytes.iter().all(u8::is_ascii_graphic) => std::str::from_utf8(bytes).ok(),
+        Contents::Secret(_) | Contents::Empty | Contents::TooLong => None,
+    };
+    let none = || Error::Credentials(format!("{} holds no token or secret ID", file.display()));
+    Ok(Password::new(text.ok_or_else(none)?.to_owned()))
 }
 
 #[cfg(test)]
@@ -431,7 +428,9 @@ mod tests {
         };
         assert_eq!(read("s.abc\n"), Ok("s.abc".to_owned()));
         let none = Err(Error::Credentials(format!("{} holds no token or secret ID", file.path().display())));
-        for text in ["", "\n", "two words", "s.\u{e9}", &"x".repeat(MAX_SECRET_BYTES + 1)] {
+        for text in
+            ["", "\n", "two words", " s.abc", "s.abc\r\n", "s.abc\n\n", "s.\u{e9}", &"x".repeat(MAX_SECRET_BYTES + 1)]
+        {
             assert_eq!(read(text), none);
         }
     }

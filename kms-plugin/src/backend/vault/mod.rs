@@ -12,7 +12,9 @@
 //! `create`: with that, encrypting by a key that was deleted makes a new one.
 //!
 //! The ciphertext is the `vault:v1:…` text of the engine. The key ID is its associated data: `bao write transit/decrypt/NAME
-//! ciphertext=… associated_data=$(printf %s KEY-ID | base64 -w0)` opens it without us.
+//! ciphertext=… associated_data=$(printf %s KEY-ID | base64 -w0)` opens it without us. An engine that was moved to another mount opens what it
+//! encrypted at the old one: a version is found by the key's name, its number and its time, and the ID that the value is stored under
+//! stays the associated data.
 //!
 //! Source: OpenBao, HTTP API, "Transit secrets engine", "Token auth method", "AppRole auth method".
 
@@ -28,8 +30,10 @@ use std::time::{Duration, Instant};
 
 use atrest::report::key_id_hash;
 use atrest::secret::Key;
+use atrest::transformer::envelope::MAX_DEK_SOURCE_BYTES;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
 
 use self::auth::{Auth, Method};
 use self::client::{Client, Refusal};
@@ -41,9 +45,6 @@ const KEY_AGE: Duration = Duration::from_secs(30);
 
 /// After that time it is read again for a key ID that is not known, and after encrypting.
 const MIN_KEY_AGE: Duration = Duration::from_secs(1);
-
-/// The limit of KMS v2.
-const MAX_CIPHERTEXT_BYTES: usize = 1024;
 
 /// Which Vault, which keys, and who we are.
 #[derive(Clone, Debug, clap::Args)]
@@ -162,8 +163,9 @@ impl Vault {
     /// The key that has that ID, and its version.
     async fn by_id(&self, key_id: &str) -> Result<(Arc<TransitKey>, u64), Error> {
         let unknown = || Error::UnknownKey { key_id_hash: key_id_hash(key_id) };
-        let id = key_id.parse::<KeyId>().ok().filter(|id| id.mount == self.mount && self.keys.contains_key(&id.name));
-        let id = id.ok_or_else(unknown)?;
+        let id = key_id.parse::<KeyId>().ok().filter(|id| self.keys.contains_key(&id.name)).ok_or_else(unknown)?;
+        // It may have been moved since. An ID of another engine's key does not open anything: the ciphertext authenticates it.
+        let id = KeyId { mount: self.mount.clone(), ..id };
         // A version keeps its creation time; an old reading is as good as a new one, unless it does not have it.
         let known = self.key(&id.name, Duration::MAX).await?;
         let key = if known.has(&id) == Ok(true) { known } else { self.key(&id.name, MIN_KEY_AGE).await? };
@@ -174,32 +176,48 @@ impl Vault {
         if plaintext.is_empty() {
             return Err(Error::InvalidRequest("the plaintext is empty"));
         }
-        if plaintext.len() > MAX_CIPHERTEXT_BYTES {
+        if plaintext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(Error::InvalidRequest("the plaintext is too long"));
         }
-        let key = self.key(&self.current, KEY_AGE).await?;
-        let id = key.current()?;
-        let key_id = id.to_string();
-        let request = body::encrypt(plaintext, &STANDARD.encode(&key_id), id.version);
-        let path = format!("{}/encrypt/{}", self.mount, id.name);
-        let answer = self.auth.call(reqwest::Method::POST, &path, Some(request)).await?;
+        let mut key = self.key(&self.current, KEY_AGE).await?;
+        let mut id = key.current()?;
+        let answer = match self.encrypt_by(&id, plaintext).await {
+            // A rotation that also raised min_encryption_version.
+            Err(Refusal::Bad(reason)) => {
+                key = self.key(&self.current, Duration::ZERO).await?;
+                let now = key.current()?;
+                if now == id {
+                    return Err(Refusal::Bad(reason).into());
+                }
+                id = now;
+                self.encrypt_by(&id, plaintext).await?
+            }
+            answer => answer?,
+        };
         let ciphertext = body::ciphertext(&answer)?;
         if version_of(&ciphertext) != Some(id.version) {
             return Err(Error::Unavailable("the Vault encrypted by another version than it was asked to".to_owned()));
         }
-        if ciphertext.len() > MAX_CIPHERTEXT_BYTES {
+        if ciphertext.len() > MAX_DEK_SOURCE_BYTES {
             return Err(Error::InvalidRequest("the plaintext is too long"));
         }
         // A key that was made anew under its name in the meantime would have answered, and nobody would find it by this ID.
         if key.read_at().elapsed() >= MIN_KEY_AGE && !self.key(&self.current, MIN_KEY_AGE).await?.has(&id)? {
             return Err(Error::KeyUnusable(format!("the key {:?} was replaced while it encrypted", id.name)));
         }
-        Ok(Wrapped { ciphertext: ciphertext.into_bytes(), key_id, annotations: BTreeMap::new() })
+        Ok(Wrapped { ciphertext: ciphertext.into_bytes(), key_id: id.to_string(), annotations: BTreeMap::new() })
+    }
+
+    /// The answer of the engine, asked to encrypt by that version.
+    async fn encrypt_by(&self, id: &KeyId, plaintext: &Key) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+        let request = body::encrypt(plaintext, &STANDARD.encode(id.to_string()), id.version);
+        let path = format!("{}/encrypt/{}", self.mount, id.name);
+        self.auth.call(reqwest::Method::POST, &path, Some(request)).await
     }
 
     async fn decrypt_now(&self, wrapped: &Wrapped) -> Result<Key, Error> {
         let (key, version) = self.by_id(&wrapped.key_id).await?;
-        let text = std::str::from_utf8(&wrapped.ciphertext).ok().filter(|text| text.len() <= MAX_CIPHERTEXT_BYTES);
+        let text = std::str::from_utf8(&wrapped.ciphertext).ok().filter(|text| text.len() <= MAX_DEK_SOURCE_BYTES);
         let text = text.filter(|text| version_of(text) == Some(version)).ok_or(Error::AuthenticationFailed)?;
         let request = body::decrypt(text, &STANDARD.encode(&wrapped.key_id));
         let path = format!("{}/decrypt/{}", self.mount, key.name());
