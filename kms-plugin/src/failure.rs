@@ -54,10 +54,7 @@ impl Failure {
 /// Whether the flags contradict each other, this program or its environment: whatever becomes of the file, they are wrong.
 pub(crate) fn is_of_flags(error: &keyring::Error) -> bool {
     use keyring::Error;
-    matches!(
-        error,
-        Error::TpmFlagsAlone | Error::NoTpmSupport | Error::CredentialName | Error::NoCredentials | Error::NoFile
-    )
+    matches!(error, Error::TpmFlagsAlone | Error::NoTpmSupport | Error::CredentialName | Error::NoCredentials)
 }
 
 fn of_server(error: &serve::Error) -> u8 {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use atrest::kms::code_name;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -152,32 +153,9 @@ impl Observation<'_> {
 impl Drop for Observation<'_> {
     fn drop(&mut self) {
         self.metrics.open_calls.dec();
-        let call = Call { method_name: self.method_name, grpc_status_code: go_name(self.code) };
+        let call = Call { method_name: self.method_name, grpc_status_code: code_name(self.code) };
         self.metrics.requests.get_or_create(&call).inc();
         self.metrics.latency.get_or_create(&call).observe(self.began.elapsed().as_secs_f64());
-    }
-}
-
-/// The name that `codes.Code` of grpc-go prints.
-fn go_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
     }
 }
 
