@@ -11,3 +11,4 @@ mod client;
 mod generated;
 mod many;
 mod metrics;
+mod specification;
