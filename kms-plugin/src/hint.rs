@@ -1,5 +1,7 @@
 use std::io;
 
+use atrest::report::key_id_hash;
+
 use atrest_kms_plugin::keyring::{Error, FileError, Method};
 use atrest_kms_plugin::serve::{self, SocketError};
 
@@ -9,8 +11,9 @@ use crate::failure::Failure;
 pub(crate) fn hint(failure: &Failure) -> Option<String> {
     match failure {
         Failure::NotConfirmed { key_id } => Some(format!(
-            "whether nothing needs it any more is said by `atrest verify --encryption-provider-config FILE --removable {key_id}`; \
-             then add --yes"
+            "whether nothing needs it any more is said by `atrest verify --encryption-provider-config FILE --removable {}`; \
+             then add --yes",
+            key_id_hash(key_id)
         )),
         Failure::Keyring(FileError { path, source }) => match source {
             Error::Settling { seconds, .. } => Some(format!(

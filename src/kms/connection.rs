@@ -24,6 +24,8 @@ use crate::config::{DialAddress, Endpoint};
 pub struct Connection {
     endpoint: Endpoint,
     timeout: Duration,
+    /// Whose the timeout is, in words.
+    limit: &'static str,
     channel: OnceLock<Channel>,
     /// Why the last attempt to connect has failed.
     failure: Arc<Mutex<Option<String>>>,
@@ -42,7 +44,12 @@ impl Connection {
     /// A connection to be made. Every call ends after `timeout`.
     #[must_use]
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
-        Self { endpoint, timeout, channel: OnceLock::new(), failure: Arc::default() }
+        Self { endpoint, timeout, limit: "the provider's timeout", channel: OnceLock::new(), failure: Arc::default() }
+    }
+
+    /// A connection whose timeout is not one of a configuration.
+    pub(super) fn of_check(endpoint: Endpoint, timeout: Duration) -> Self {
+        Self { limit: "the longest that this check waits", ..Self::new(endpoint, timeout) }
     }
 
     /// The socket.
@@ -119,15 +126,21 @@ impl Connection {
             if broke && status.code() == tonic::Code::Cancelled {
                 return Err(self.timed_out(method));
             }
-            let code = if broke { tonic::Code::Unavailable } else { status.code() };
-            return Err(Error::Rpc { method, code, message: said(status.message(), secret) });
+            if broke {
+                let message = format!("{}: is it a plugin, which speaks gRPC, that listens there?", innermost(&status));
+                return Err(Error::Rpc { method, code: tonic::Code::Unavailable, message });
+            }
+            return Err(Error::Rpc { method, code: status.code(), message: said(status.message(), secret) });
         }
     }
 
     pub(super) fn timed_out(&self, method: &'static str) -> Error {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            Some(cause) => Error::Unreachable { endpoint: self.endpoint.to_string(), timeout: self.timeout, cause },
-            None => Error::Timeout { method, timeout: self.timeout },
+            Some(cause) => {
+                let endpoint = self.endpoint.to_string();
+                Error::Unreachable { endpoint, timeout: self.timeout, limit: self.limit, cause }
+            }
+            None => Error::Timeout { method, timeout: self.timeout, limit: self.limit },
         }
     }
 
@@ -141,6 +154,15 @@ impl Connection {
     pub(super) const fn max_message_bytes() -> usize {
         MAX_MESSAGE_BYTES
     }
+}
+
+/// What the transport says in the end.
+fn innermost(status: &tonic::Status) -> String {
+    let mut cause: &dyn std::error::Error = status;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// What a plugin says, in one line, cut, and without the key ID.

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tonic::Code;
@@ -15,23 +16,33 @@ pub enum Error {
         /// The endpoint as it is configured.
         endpoint: String,
     },
+    /// There is something else than a socket.
+    #[error("{} is no socket", path.display())]
+    NotASocket {
+        /// What the endpoint names.
+        path: PathBuf,
+    },
     /// Nobody has listened on the socket for as long as a call may take.
-    #[error("no connection to {endpoint} within {timeout:?} (the provider's timeout): {cause}")]
+    #[error("no connection to {endpoint}: {cause} (tried for {timeout:?}, {limit})")]
     Unreachable {
         /// The endpoint as it is configured.
         endpoint: String,
-        /// The timeout from the configuration.
+        /// How long it was tried.
         timeout: Duration,
+        /// Whose timeout that is, in words.
+        limit: &'static str,
         /// What the last attempt came to.
         cause: String,
     },
     /// The plugin has taken longer than it may.
-    #[error("{method} has not been answered within {timeout:?} (the provider's timeout)")]
+    #[error("{method} has not been answered within {timeout:?} ({limit})")]
     Timeout {
         /// The method, like `Decrypt`.
         method: &'static str,
-        /// The timeout from the configuration.
+        /// How long was waited.
         timeout: Duration,
+        /// Whose timeout that is, in words.
+        limit: &'static str,
     },
     /// The plugin answered with an error, or the connection broke.
     #[error("{method}: {code:?}: {message}")]

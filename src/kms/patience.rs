@@ -128,7 +128,7 @@ mod tests {
     static NEVER: AtomicBool = AtomicBool::new(false);
 
     fn timeout() -> Error {
-        Error::Timeout { method: "Decrypt", timeout: Duration::from_millis(1) }
+        Error::Timeout { method: "Decrypt", timeout: Duration::from_millis(1), limit: "the test's" }
     }
 
     #[tokio::test]

@@ -21,6 +21,8 @@ pub(super) struct Plugin {
     /// Held while the status is learned.
     learning: tokio::sync::Mutex<()>,
     metrics: Option<Arc<Metrics>>,
+    /// The seed that writes, and what the KMS made of it.
+    written_by: tokio::sync::Mutex<Option<(Key, Encrypted)>>,
 }
 
 /// What has no `stop` of its own.
@@ -39,6 +41,7 @@ impl Plugin {
             patience: Patience::new(options.patience, options.retry_interval),
             learning: tokio::sync::Mutex::new(()),
             metrics: options.metrics.clone(),
+            written_by: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -169,7 +172,23 @@ impl Plugin {
         given_back(&seed, self.patience.call(&NEVER, decrypt).await)?;
         self.provider.set_status(Ok(&status.key_id));
         self.provider.set_write_state(state, valid_until);
+        *self.written_by.lock().await = Some((seed, answer));
         Ok(())
+    }
+
+    /// Has what was written by decrypted once more; and takes a new seed when the key is another by now.
+    pub(super) async fn confirm(&self, validity: Duration) -> Result<(), Error> {
+        let status = self.healthy_status().await?;
+        {
+            let written_by = self.written_by.lock().await;
+            let Some((seed, answer)) = &*written_by else { return Ok(()) };
+            let decrypt = || self.timed("Decrypt", self.client.decrypt(answer));
+            given_back(seed, self.patience.call(&NEVER, decrypt).await)?;
+        }
+        if self.provider.key_id().is_ok_and(|key_id| key_id == status.key_id) {
+            return Ok(());
+        }
+        self.renew_write_state(&status, validity).await
     }
 
     /// KMS v1: a data key for one write.

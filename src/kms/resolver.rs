@@ -143,6 +143,17 @@ impl DekResolver for Kms {
             _ => Ok(()),
         }
     }
+
+    async fn confirm_writing(&self, provider: &Arc<KmsProvider>) -> Result<(), DekFailure> {
+        match self.plugin(provider) {
+            Some(plugin) if provider.is_v2() => {
+                plugin.confirm(self.options.write_validity).await.map_err(DekFailure::from)
+            }
+            // Each value of KMS v1 is read back by the KMS itself.
+            Some(_) => Ok(()),
+            None => Err(DekFailure::NotAsked),
+        }
+    }
 }
 
 impl Drop for Kms {

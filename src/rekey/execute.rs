@@ -98,6 +98,9 @@ pub async fn execute<K: DekResolver + 'static>(
         progress.begin("rewriting", (pass == 0).then_some(plan.to_rewrite + plan.to_open));
         run.pass(&shared, options, &prefixes, &execution, &mut pace, stop).await?;
         progress.end();
+        if !stop.load(Ordering::Relaxed) {
+            run.confirm(&**kms, &write_kms).await;
+        }
         if run.halted || stop.load(Ordering::Relaxed) || generations == self::generations(&write_kms) {
             break;
         }
@@ -131,8 +134,11 @@ pub async fn execute<K: DekResolver + 'static>(
 /// How often everything is gone through while a KMS changes its key again and again.
 const MAX_PASSES: u32 = 8;
 
+/// The KMS providers that write, each with a resource that it writes.
+type WriteKms = BTreeMap<usize, (GroupResource, Arc<KmsProvider>)>;
+
 /// How often what writes has changed. Before the first write there is nothing that could.
-fn generations(write_kms: &BTreeMap<usize, (GroupResource, Arc<KmsProvider>)>) -> Vec<u64> {
+fn generations(write_kms: &WriteKms) -> Vec<u64> {
     write_kms.values().map(|(_, provider)| provider.write_generation().max(1)).collect()
 }
 
@@ -272,6 +278,19 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Makes sure that what was written is given back by the KMS, and by a key that is still the one that writes.
+    async fn confirm(&mut self, kms: &impl DekResolver, write_kms: &WriteKms) {
+        for (_, provider) in write_kms.values().filter(|(_, provider)| provider.has_write_state()) {
+            if let Err(failure) = kms.confirm_writing(provider).await {
+                self.halt(format!(
+                    "{} does not confirm what was written: {failure}. Whether the KMS gives it back, and is to be written by, is not known: \
+                     run `atrest verify` when it answers",
+                    provider.label()
+                ));
+            }
+        }
+    }
+
     fn halt(&mut self, why: String) {
         self.halted = true;
         self.report.notes.push(why);
@@ -395,11 +414,11 @@ async fn final_pass(
     report.unreadable = verified.findings;
     report.still_stale = Some(still_stale);
     report.still_stale_keys = stale;
+    report.notes.extend(options.selection.nothing_found(verified.values));
     if options.selection.is_partial() {
         report.notes.push("only a part was rewritten: other values may need the old keys".to_owned());
         return Ok(());
     }
-    report.notes.extend(options.selection.nothing_found(verified.values));
     if verified.values == 0 {
         return Ok(());
     }

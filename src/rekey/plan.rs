@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::write_keys::WriteKeys;
+use super::write_keys::{WriteKeys, names_write_key};
 use super::{Error, Options};
 use crate::report::{Class, PlanGroup, Progress, RekeyPlan, key_in_words};
 use crate::resource::{Location, ResourceRef};
@@ -56,13 +56,11 @@ where
         for judged in judged {
             plan.values += 1;
             let Judged { value, list, group, bytes, growth, verdict } = judged;
+            if names_write_key(value, list, verdict) && write_keys.wants(list) {
+                of_write_keys.push((value, list));
+            }
             match verdict {
-                HeaderVerdict::Current => {
-                    plan.current += 1;
-                    if write_keys.wants(list) {
-                        of_write_keys.push((value, list));
-                    }
-                }
+                HeaderVerdict::Current => plan.current += 1,
                 // Nearly all of them are current: it is AES-GCM of an unlucky length.
                 HeaderVerdict::Undecided if list.write_kms().is_some() => plan.to_open += 1,
                 HeaderVerdict::Stale | HeaderVerdict::Undecided => {
@@ -92,6 +90,7 @@ where
         .map(|((class, group), (values, bytes))| (class, plan_group(group, values, bytes)))
         .collect();
     warn(&mut plan);
+    plan.warnings.extend(options.selection.nothing_found(plan.values));
     Ok(plan)
 }
 

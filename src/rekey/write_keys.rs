@@ -27,12 +27,24 @@ struct Evidence {
     label: KeyLabel,
     opens: bool,
     failed: u64,
+    /// How often a KMS was asked.
+    asked: u64,
+}
+
+/// Whether a value names the key of its list: of a KMS v2 by whichever of its key IDs. A plugin with the keys of another cluster
+/// has another key ID, under which nothing is stored.
+pub(super) fn names_write_key(value: &StoredValue, list: &ResourceTransformer, verdict: HeaderVerdict) -> bool {
+    match list.write_kms() {
+        Some(kms) => value.value.starts_with(&kms.label().prefix()),
+        None => verdict == HeaderVerdict::Current,
+    }
 }
 
 impl WriteKeys {
     pub(super) fn new(options: &Options<'_>) -> Self {
         let lists = options.write_lists().into_iter();
-        let evidence = |list: &ResourceTransformer| Evidence { label: list.write_key(), opens: false, failed: 0 };
+        let evidence =
+            |list: &ResourceTransformer| Evidence { label: list.write_key(), opens: false, failed: 0, asked: 0 };
         let untrusted = lists.filter(|(_, list)| !options.trusted.contains(&list.write_key()));
         Self(untrusted.filter_map(|(_, list)| Some((list.write_key_id()?, evidence(list)))).collect())
     }
@@ -45,8 +57,7 @@ impl WriteKeys {
     /// Whether a value that the key of this list has written is still wanted.
     pub(super) fn wants(&self, list: &ResourceTransformer) -> bool {
         let evidence = list.write_key_id().and_then(|key| self.0.get(&key));
-        // A KMS is not asked for ever.
-        evidence.is_some_and(|evidence| !evidence.opens && (list.write_kms().is_none() || evidence.failed < KMS_TRIES))
+        evidence.is_some_and(|evidence| !evidence.opens)
     }
 
     /// Opens values that name the keys of their lists, until one of each has been opened.
@@ -56,15 +67,17 @@ impl WriteKeys {
         kms: &impl DekResolver,
         stop: &AtomicBool,
     ) {
-        let mut asked = 0;
         for (value, list) in values {
-            if list.write_kms().is_some() {
-                if asked >= KMS_TRIES || !self.wants(list) {
-                    continue;
-                }
+            if !self.wants(list) {
+                continue;
+            }
+            if list.write_kms().is_some() && list.lacks(&value.value) {
+                // A KMS is not asked for ever.
+                let evidence = list.write_key_id().and_then(|key| self.0.get_mut(&key));
+                let Some(evidence) = evidence.filter(|evidence| evidence.asked < KMS_TRIES) else { continue };
+                evidence.asked += 1;
                 let mut wanted = Wanted::default();
                 wanted.add(list, &value.value);
-                asked += 1;
                 kms.resolve(wanted, stop).await;
             }
             self.open(value, list);
@@ -106,8 +119,8 @@ impl WriteKeys {
                 let location = options.selection.layout.locate(&value.key);
                 let Location::Object { resource, .. } = location else { return None };
                 let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
-                let current = self.wants(list) && list.judge(&list.header(&value.value)) == HeaderVerdict::Current;
-                current.then_some(list)
+                let names = names_write_key(value, list, list.judge(&list.header(&value.value)));
+                (names && self.wants(list)).then_some(list)
             };
             let values = page.values.iter().filter_map(|value| Some((value, of_write_key(value)?))).collect();
             self.look_at(values, kms, stop).await;

@@ -190,8 +190,8 @@ fn kms_unknown(
     });
     unknown.or_else(|| {
         (!asked.is_full_hash()).then(|| {
-            "no value names it, and no KMS writes by it here; whether it is spelled as the KMS spells it cannot be told. Ask by its \
-             whole hash, as it stood in `scan -o json`, in rekey's journal or in kube-apiserver's metrics"
+            "no value names it, and no KMS writes by it here; but whether it is spelled right, and whole, cannot be told. Ask by all 64 \
+             digits of its hash, as they stand in `atrest-kms-plugin list`, in rekey's journal or in kube-apiserver's metrics"
                 .to_owned()
         })
     })

@@ -357,3 +357,66 @@ fn it_is_said_why_a_value_of_the_same_kms_is_stale() {
     let [old, new] = ["kek-1", "kek-2"].map(atrest::report::short_key_id_hash);
     assert_eq!(rows[0].message, format!("written by kms-v2/cloud {old}; kms-v2/cloud {new} writes secrets now"));
 }
+
+/// The plugin of another cluster, under the same name: it has another key ID, and would have written values that the API servers of
+/// this one cannot read.
+#[test]
+fn the_plugin_of_another_cluster_writes_nothing() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 5);
+    rekey_with_all(&etcd, &transformers(&v2_config(&kms)));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 2);
+    kms.set(|kms| kms.current = "kek-1".to_owned());
+    kms.set(|kms| kms.forgets_old_keys = true);
+    // FailedPrecondition would say that the key may not be used just now.
+    kms.set(|kms| kms.refuses_old_keys_with = Code::NotFound);
+    let (shop, before) = (Workshop::new(), etcd.client().revision());
+    let file = shop.file("enc.yaml", &v2_config(&kms));
+    let args = ["--encryption-provider-config", file.to_str().unwrap()];
+    let run = shop.run(&etcd, "rekey", args.into_iter().chain(["--yes", "--no-journal"]));
+    assert_eq!((run.code, etcd.client().revision()), (Some(2), before), "{run:#?}");
+    assert!(run.stderr.contains("kms-v2/cloud in the configuration opens none of the 3 values"), "{}", run.stderr);
+    let plan = shop.run(&etcd, "rekey", args);
+    assert!(plan.stdout.contains("opens none of the 3 values stored under that name"), "{}", plan.stdout);
+}
+
+/// The key changed after the last look at it, and all values were called current.
+#[test]
+fn a_key_that_changes_just_before_the_end_is_noticed() {
+    let (kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    kms.set(|kms| kms.current = "kek-1".to_owned());
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 50);
+    let transformers = transformers(&v2_config(&kms));
+    let (report, ()) = block_on(async {
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            kms.set(|kms| kms.current = "kek-2".to_owned());
+        };
+        // The status is looked at once a minute.
+        let slow = Execution { rate: Some(50), ..execution(4) };
+        tokio::join!(rekey_by(&etcd, &transformers, kms::Options::default(), slow), change)
+    });
+    assert_eq!((report.complete, report.still_stale), (true, Some(0)), "{report:#?}");
+    assert_eq!(key_ids(&etcd), BTreeMap::from([("kek-2".to_owned(), 50)]));
+}
+
+/// The plugin died in the middle, and all was said to be read again.
+#[test]
+fn a_plugin_that_is_gone_at_the_end_confirms_nothing() {
+    let (mut kms, etcd) = (TestKms::start(), Etcd::start(Version::V3_5));
+    put_secrets(&etcd, &config("secrets", &[KEY1_ONLY]), 50);
+    let text = v2_config(&kms).replace("endpoint:", "timeout: 200ms, endpoint:");
+    let transformers = transformers(&text);
+    let options = kms::Options { patience: Duration::from_millis(300), ..kms::Options::default() };
+    let (report, _kms) = block_on(async {
+        let stop = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            kms.pause();
+            kms
+        });
+        let slow = Execution { rate: Some(50), ..execution(4) };
+        tokio::join!(rekey_by(&etcd, &transformers, options, slow), stop)
+    });
+    assert_eq!((report.complete, report.rewritten), (false, 50), "{report:#?}");
+    assert!(report.notes.iter().any(|note| note.contains("does not confirm what was written")), "{:?}", report.notes);
+}

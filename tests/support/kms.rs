@@ -46,6 +46,7 @@ pub(crate) struct Behaviour {
     pub(crate) annotation: Option<(String, Vec<u8>)>,
     /// Decrypt knows the current key only.
     pub(crate) forgets_old_keys: bool,
+    pub(crate) refuses_old_keys_with: Code,
     /// The connection is closed in place of an answer, so many times.
     pub(crate) hang_ups: u64,
 }
@@ -68,6 +69,7 @@ impl Default for Behaviour {
             throttled: 0,
             annotation: None,
             forgets_old_keys: false,
+            refuses_old_keys_with: Code::FailedPrecondition,
             hang_ups: 0,
         }
     }
@@ -385,7 +387,7 @@ impl v2::key_management_service_server::KeyManagementService for Service {
             return Err(Status::invalid_argument("no uid"));
         }
         if behaviour.forgets_old_keys && request.key_id != behaviour.current {
-            return Err(Status::failed_precondition("the key is gone"));
+            return Err(Status::new(behaviour.refuses_old_keys_with, "the key is gone"));
         }
         let plaintext = garbled(unwrap(&request.key_id, &request.ciphertext)?, behaviour.garbles);
         Ok(Response::new(v2::DecryptResponse { plaintext }))
@@ -431,7 +433,7 @@ impl v1beta1::key_management_service_server::KeyManagementService for Service {
         let (key_id, wrapped) = cipher.split_at(at);
         let key_id = std::str::from_utf8(key_id).map_err(|_| no_key_id())?;
         if behaviour.forgets_old_keys && key_id != behaviour.current {
-            return Err(Status::failed_precondition("the key is gone"));
+            return Err(Status::new(behaviour.refuses_old_keys_with, "the key is gone"));
         }
         let plain = garbled(unwrap(key_id, wrapped.strip_prefix(b"\0").unwrap_or_default())?, behaviour.garbles);
         Ok(Response::new(v1beta1::DecryptResponse { plain }))

@@ -18,7 +18,7 @@ pub(crate) struct KeygenArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RotateArgs {
-    /// Make a key that only decrypts for now: copy the file to every node, then activate it on each
+    /// Make a key that only decrypts for now: copy the file to every node, activate it on one, and copy the file again
     #[arg(long)]
     stage: bool,
     /// Make no key; let the staged one encrypt, or the one with this ID

@@ -229,7 +229,7 @@ impl Ring {
     ///
     /// [`Error::Settling`], with the time that it takes.
     pub fn check_settled(&self, key_id: &str, now: OffsetDateTime) -> Result<(), Error> {
-        let since = self.get(key_id).and_then(|key| key.deactivated);
+        let since = self.find(key_id).ok().and_then(|key| key.deactivated);
         let left = since.map_or(Duration::ZERO, |since| SETTLING - (now - since));
         if left.is_positive() {
             let seconds = left.whole_seconds().unsigned_abs().saturating_add(1);
@@ -238,7 +238,11 @@ impl Ring {
         Ok(())
     }
 
+    /// The key with an ID, or with the hash of one as Kubernetes' metrics show it.
     fn find(&self, key_id: &str) -> Result<&Entry, Error> {
+        if let Some(key) = self.keys.iter().find(|key| key.id.hash() == key_id) {
+            return Ok(key);
+        }
         let key_id = key_id.to_owned();
         match (self.get(&key_id), self.get_retired(&key_id)) {
             (Some(key), _) => Ok(key),

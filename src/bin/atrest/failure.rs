@@ -54,7 +54,7 @@ impl Failure {
             | Self::Config { .. }
             | Self::Selection(_)
             | Self::Transformers(_)
-            | Self::Kms(kms::Error::NoSocket { .. })
+            | Self::Kms(kms::Error::NoSocket { .. } | kms::Error::NotASocket { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
             Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) => SOURCE,

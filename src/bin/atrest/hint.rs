@@ -19,22 +19,25 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         {
             "the file that kube-apiserver uses is named by its flag --encryption-provider-config"
         }
+        Failure::Kms(kms::Error::Unreachable { endpoint, .. }) if ignored_host(endpoint) => {
+            "kube-apiserver ignores what stands before the path, and so does this: write three slashes, unix:///run/kms.sock"
+        }
         Failure::Kms(kms::Error::Unreachable { .. }) => {
             "is the plugin running, and is that its socket? Run this where the socket is, as a user who may connect"
         }
         Failure::Kms(kms::Error::NoSocket { .. }) => "endpoints are unix:///absolute/path, or unix:///@name",
         Failure::Rekey(rekey::Error::Kms { failure, .. }) => match failure {
             DekFailure::Unavailable(_) | DekFailure::NoStatus(_) => {
-                "is the plugin running? The socket is the endpoint in the configuration; when it is elsewhere here, name it with \
-                 --kms-endpoint NAME=unix:///…"
+                "the plugin must run and be healthy, and its socket be open to you: `atrest kms check --endpoint unix:///…` looks at it. \
+                 When the socket is elsewhere here than in the configuration, name it with --kms-endpoint NAME=unix:///…"
             }
             _ => {
                 "`atrest kms check --endpoint unix:///…` looks at the plugin; other resources are selected with --resource"
             }
         },
         Failure::Rekey(rekey::Error::WrongWriteKey { .. }) => {
-            "it is not the key that the API servers have under that name: compare the file with theirs. Nothing was written; if \
-             the key is right, and all those values are damaged, say so with --trust-write-key"
+            "it is not the key that the API servers have under that name, or, of a KMS, it is the plugin of another cluster: compare \
+             with theirs. Nothing was written; if the key is right, and all those values are damaged, say so with --trust-write-key"
         }
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
@@ -42,6 +45,11 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         _ => return Vec::new(),
     };
     vec![hint.to_owned()]
+}
+
+/// Whether an endpoint has two slashes where three are meant.
+fn ignored_host(endpoint: &str) -> bool {
+    atrest::config::Endpoint::parse(endpoint).is_ok_and(|endpoint| endpoint.ignored_host().is_some())
 }
 
 /// kubectl's short names that are not the beginning of the plural.

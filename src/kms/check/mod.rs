@@ -1,6 +1,6 @@
 //! Whether a plugin, anybody's, behaves as kube-apiserver needs it.
 //!
-//! Each check has a name and comes to pass, warn or fail. A plugin that is slow is looked at all the same: calls are given ten times
+//! Each check has a name and comes to pass, warn or fail. A plugin that is slow is looked at all the same: calls are given more than
 //! the timeout of the configuration, and it is the latency that fails.
 
 mod authority;
@@ -16,6 +16,9 @@ use super::{Client, Connection, Error};
 use crate::config::Endpoint;
 use crate::report::{CheckResult, KmsCheck, KmsCheckReport};
 use crate::transformer::envelope::DekSource;
+
+/// How long a call is waited for, however long the timeout of the configuration is not.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
 
 /// The APIs of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +86,23 @@ pub async fn check(options: &Options) -> Result<KmsCheckReport, Error> {
     let report = KmsCheckReport::new(options.endpoint.to_string(), timeout_ms);
     let mut checks = Checks { api: "socket", report };
     socket::check(&options.endpoint, options.timeout, &mut checks).await?;
-    let patient = (options.timeout * 10).max(Duration::from_secs(10));
-    let client = Client::new(Connection::new(options.endpoint.clone(), patient));
+    let patient = (options.timeout * 10).clamp(Duration::from_secs(5), LONGEST_CALL.max(options.timeout));
+    let client = Client::new(Connection::of_check(options.endpoint.clone(), patient));
     let v2 = match options.api {
         Some(Api::V1) => false,
         _ => v2::check(&client, options, &mut checks).await,
     };
     let v1 = match options.api {
         Some(Api::V2) => false,
+        None if checks
+            .report
+            .checks
+            .iter()
+            .any(|check| check.name == "status" && check.result == CheckResult::Fail) =>
+        {
+            // What did not answer would keep us waiting again.
+            true
+        }
         _ => v1::check(&client, options, &mut checks).await,
     };
     if !v1 && !v2 {

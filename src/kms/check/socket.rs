@@ -17,13 +17,16 @@ pub(super) async fn check(endpoint: &Endpoint, timeout: Duration, checks: &mut C
     } else {
         checks.pass("endpoint", format!("kube-apiserver dials {}", endpoint.dial_address()));
     }
+    if let DialAddress::Path(path) = endpoint.dial_address()
+        && std::fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket())
+    {
+        return Err(Error::NotASocket { path: path.to_owned() });
+    }
     Connection::new(endpoint.clone(), timeout.max(Duration::from_secs(1))).probe().await?;
     let DialAddress::Path(path) = endpoint.dial_address() else { return Ok(()) };
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
-    if !metadata.file_type().is_socket() {
-        checks.fail("permissions", format!("{} is no socket", path.display()));
-    } else if mode & 0o002 != 0 {
+    if mode & 0o002 != 0 {
         checks.warn(
             "permissions",
             format!("mode {mode:03o}: everybody who reaches the folder may use the keys; 0600 is enough for the API server's user"),

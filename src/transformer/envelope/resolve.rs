@@ -74,6 +74,10 @@ pub trait DekResolver: Send + Sync {
     /// Prepares a provider for one write more, when it has said that it has nothing to write with: of KMS v1 each write takes a
     /// data key of its own.
     fn prepare_write(&self, provider: &Arc<KmsProvider>) -> impl Future<Output = Result<(), DekFailure>> + Send;
+
+    /// Makes sure, after the last write, that a KMS v2 still gives back what was written by, and that its key is still the same:
+    /// when it is not, what writes is another afterwards.
+    fn confirm_writing(&self, provider: &Arc<KmsProvider>) -> impl Future<Output = Result<(), DekFailure>> + Send;
 }
 
 /// Asks nobody.
@@ -88,6 +92,10 @@ impl DekResolver for NoKms {
     }
 
     async fn prepare_write(&self, _: &Arc<KmsProvider>) -> Result<(), DekFailure> {
+        Err(DekFailure::NotAsked)
+    }
+
+    async fn confirm_writing(&self, _: &Arc<KmsProvider>) -> Result<(), DekFailure> {
         Err(DekFailure::NotAsked)
     }
 }

@@ -1,4 +1,5 @@
 use atrest::report::{Removable, VerifyReport, VerifyRow};
+use atrest::transformer::ProviderKind;
 use atrest::verify::{self, Options, RemovableKey};
 
 use super::lines::Lines;
@@ -65,6 +66,12 @@ fn refuse_unknown_key(report: &VerifyReport, asked: &RemovableKey, has_kms: bool
     let meant = report.keys.iter().find(|used| used.key.split_once('/').is_some_and(|(_, name)| name == typed));
     if let (RemovableKey::KmsKeyId { .. }, Some(meant)) = (asked, meant) {
         return Err(Failure::Usage(format!("--removable {typed:?} names no provider: did you mean {}?", meant.key)));
+    }
+    if ProviderKind::ENCRYPTED.iter().any(|provider| provider.name() == typed) {
+        let of_provider =
+            report.keys.iter().filter(|used| used.key.split_once('/').is_some_and(|(provider, _)| provider == typed));
+        let keys: Vec<_> = of_provider.map(|used| used.key.as_str()).collect();
+        return Err(Failure::Usage(format!("--removable {typed:?} names no key: there are {}", keys.join(", "))));
     }
     let known = report.keys.iter().any(|used| used.key == answer.key)
         || answer.needed_by > 0

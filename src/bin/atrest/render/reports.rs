@@ -165,6 +165,13 @@ impl Printable for VerifyReport {
             self.revision,
             self.unreadable()
         )];
+        let not_asked = self.count(Class::KmsUnavailable);
+        if not_asked > 0 {
+            lines.push(format!(
+                "{} of them could not be looked at, because a KMS does not answer: nothing is known to be wrong with them",
+                values(not_asked)
+            ));
+        }
         lines.extend(left_out(&self.findings));
         if let Some(answer) = &self.removable {
             lines.push(match answer.removable {
@@ -323,7 +330,8 @@ impl Printable for RekeyReport {
                 lines.push("not all of them are shown: -o json has them all".to_owned());
             }
         }
-        if self.verified && self.rewritten == 0 && self.still_stale == Some(0) && self.failed.is_empty() {
+        let all_read = self.unreadable.is_empty() && self.read_again > 0;
+        if self.verified && self.rewritten == 0 && self.still_stale == Some(0) && self.failed.is_empty() && all_read {
             lines.push("0 stale, nothing to do".to_owned());
         }
         if let Some(still_stale) = self.still_stale {
@@ -391,6 +399,9 @@ impl Printable for KmsCheckReport {
             self.count(CheckResult::Pass),
             plural(warnings as u64, "warning", "warnings"),
         )];
+        if !self.ok {
+            lines.push(format!("failed: {}", self.names().join(", ")));
+        }
         if let Some(timeout) = self.recommended_timeout_ms {
             lines.push(format!("timeout {} ms; by these latencies {timeout} ms would do", self.timeout_ms));
         }
