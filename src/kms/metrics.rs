@@ -28,7 +28,7 @@ use crate::transformer::{KeyLabel, KmsObserver, TransformationType};
 /// let options = Options { metrics: Some(Metrics::register(&mut registry)), ..Options::default() };
 /// let mut text = String::new();
 /// prometheus_client::encoding::text::encode(&mut text, &registry)?;
-/// assert!(text.contains("# TYPE apiserver_envelope_encryption_kms_operations_latency_seconds histogram"));
+/// assert!(text.contains("# TYPE apiserver_storage_data_key_generation_duration_seconds histogram"));
 /// # let _ = options;
 /// # Ok::<(), std::fmt::Error>(())
 /// ```
