@@ -205,8 +205,15 @@ fn transformers(files: &[PathBuf], quiet: bool) -> Result<Arc<ResourceTransforme
 
 fn configuration(file: &Path, quiet: bool) -> Result<EncryptionConfiguration, Failure> {
     let text = read_file(file)?;
-    warn_of_mode(file, quiet);
-    match atrest::config::load(&text, &Options::default()) {
+    let loaded = atrest::config::load(&text, &Options::default());
+    // A file that names plugins only holds no key.
+    let holds_keys = |config: &EncryptionConfiguration| {
+        config.resources.iter().flat_map(|entry| &entry.providers).any(|provider| !provider.keys().is_empty())
+    };
+    if loaded.as_ref().map_or(true, |loaded| holds_keys(&loaded.config)) {
+        warn_of_mode(file, quiet);
+    }
+    match loaded {
         Ok(loaded) => {
             let resources: Vec<_> = loaded.config.covered().iter().map(ToString::to_string).collect();
             tracing::info!(file = %file.display(), resources = resources.join(","), "configuration");
