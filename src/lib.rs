@@ -17,6 +17,7 @@
 //!                                    etcd; KMS plugins; what came out; plain data; where values come from
 //! transformer                        opens and seals values; no I/O
 //! config   resource   secret         the configuration; etcd keys; key material
+//! causes                             what an error says
 //! ```
 //!
 //! Values of a KMS are opened in two steps. What they need is asked of the KMS first, each data key once, by a
@@ -57,6 +58,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod causes;
 pub mod config;
 #[cfg(feature = "kms")]
 pub mod kms;

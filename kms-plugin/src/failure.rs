@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 
+use atrest::causes::Chain;
 use atrest_kms_plugin::backend;
 use atrest_kms_plugin::keyring::{self, FileError};
 use atrest_kms_plugin::serve::{self, SocketError};
@@ -108,29 +109,18 @@ impl From<serve::Error> for Failure {
     }
 }
 
-/// The error and its causes, each once.
-fn chain(f: &mut fmt::Formatter<'_>, error: &dyn std::error::Error) -> fmt::Result {
-    write!(f, "{error}")?;
-    let mut source = error.source();
-    while let Some(cause) = source {
-        write!(f, ": {cause}")?;
-        source = cause.source();
-    }
-    Ok(())
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BrokenPipe => f.write_str("standard output was closed"),
             Self::Usage(message) => f.write_str(message),
             Self::Output(error) => write!(f, "standard output: {error}"),
-            Self::Serve(error) => chain(f, error),
+            Self::Serve(error) => Chain(error).fmt(f),
             Self::System { what, source } => write!(f, "{what}: {source}"),
-            Self::Keyring(error) => chain(f, error),
+            Self::Keyring(error) => Chain(error).fmt(f),
             // The options speak for themselves.
             Self::Backend(backend::Error::Configuration(message)) => f.write_str(message),
-            Self::Backend(error) => chain(f, error),
+            Self::Backend(error) => Chain(error).fmt(f),
             Self::NotConfirmed { key_id } => write!(f, "{key_id} was not retired: what it encrypted would be lost"),
         }
     }

@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Target};
 
 use super::Error;
+use crate::causes::innermost;
 use crate::config::{DialAddress, Endpoint};
 
 /// One connection to the socket of a plugin, made when it is first needed and again whenever it is lost.
@@ -154,15 +155,6 @@ impl Connection {
     pub(super) const fn max_message_bytes() -> usize {
         MAX_MESSAGE_BYTES
     }
-}
-
-/// What the transport says in the end.
-fn innermost(status: &tonic::Status) -> String {
-    let mut cause: &dyn std::error::Error = status;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 /// What a plugin says, in one line, cut, and without the key ID.

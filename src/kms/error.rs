@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tonic::Code;
 
+use crate::causes::Chain;
 use crate::transformer::InvalidAnswer;
 use crate::transformer::envelope::DekFailure;
 
@@ -129,14 +130,7 @@ impl Error {
 
     /// The error and its causes in one line.
     pub(crate) fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        text
+        Chain(self).to_string()
     }
 }
 

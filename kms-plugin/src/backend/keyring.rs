@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use atrest::causes::Chain;
 use atrest::report::key_id_hash;
 use atrest::secret::Key;
 
@@ -164,7 +165,7 @@ impl Inner {
     fn read_again(&self) -> Result<(), Error> {
         let before = Signature::at(&self.path).ok();
         let old = self.keyring();
-        let read = old.reopen(&self.path, &self.opener).map_err(|error| chain(&error));
+        let read = old.reopen(&self.path, &self.opener).map_err(|error| Chain(&error).to_string());
         match read.and_then(|new| lacks_nothing(old.ring(), new)) {
             Ok(new) => {
                 self.replace(&old, new);
@@ -226,17 +227,5 @@ fn lacks_nothing(old: &Ring, new: Keyring) -> Result<Keyring, String> {
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn unusable(error: keyring::Error) -> Error {
-    Error::KeyUnusable(chain(&error))
-}
-
-/// The error and its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    Error::KeyUnusable(Chain(&error).to_string())
 }

@@ -2,6 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use atrest::causes::Chain;
 use atrest::{config, kms, rekey, resource, storage, transformer};
 
 /// Done, with findings.
@@ -111,17 +112,6 @@ impl From<transformer::Error> for Failure {
     }
 }
 
-/// The error and its causes, each once.
-fn chain(f: &mut fmt::Formatter<'_>, error: &dyn std::error::Error) -> fmt::Result {
-    write!(f, "{error}")?;
-    let mut source = error.source();
-    while let Some(cause) = source {
-        write!(f, ": {cause}")?;
-        source = cause.source();
-    }
-    Ok(())
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -140,8 +130,8 @@ impl fmt::Display for Failure {
                 }
                 Ok(())
             }
-            Self::Selection(error) => chain(f, error),
-            Self::Transformers(error) => chain(f, error),
+            Self::Selection(error) => Chain(error).fmt(f),
+            Self::Transformers(error) => Chain(error).fmt(f),
             Self::Storage(storage::Error::Unreachable { endpoints }) => {
                 f.write_str("cannot connect to etcd")?;
                 match endpoints.as_slice() {
@@ -149,9 +139,9 @@ impl fmt::Display for Failure {
                     several => several.iter().try_for_each(|endpoint| write!(f, "\n  {endpoint}")),
                 }
             }
-            Self::Storage(error) => chain(f, error),
-            Self::Rekey(error) => chain(f, error),
-            Self::Kms(error) => chain(f, error),
+            Self::Storage(error) => Chain(error).fmt(f),
+            Self::Rekey(error) => Chain(error).fmt(f),
+            Self::Kms(error) => Chain(error).fmt(f),
             Self::Value { class, message } => write!(f, "{class}: {message}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use atrest::causes::innermost;
 use aws_sdk_kms::config::http::HttpResponse;
 use aws_sdk_kms::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
@@ -56,12 +57,12 @@ where
             let text = DisplayErrorContext(error).to_string();
             // The provider chain has no type of error that is ours to name.
             if text.contains("redential") {
-                Error::Credentials(format!("none are found: {}", last_cause(error)))
+                Error::Credentials(format!("none are found: {}", innermost(error)))
             } else {
-                Error::Unavailable(last_cause(error))
+                Error::Unavailable(innermost(error).to_string())
             }
         }
-        SdkError::ConstructionFailure(_) => Error::Configuration(last_cause(error)),
+        SdkError::ConstructionFailure(_) => Error::Configuration(innermost(error).to_string()),
         _ => Error::Unavailable("the answer is not one of AWS KMS".to_owned()),
     }
 }
@@ -78,14 +79,6 @@ fn of_code(operation: &str, code: &str) -> Error {
         code if CREDENTIALS.contains(&code) => Error::Credentials(code.to_owned()),
         code => Error::Unavailable(format!("AWS KMS answered {code}")),
     }
-}
-
-fn last_cause(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use atrest::causes::innermost;
 use atrest::secret::Password;
 use axum::body::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
@@ -102,7 +103,8 @@ impl Client {
             }
             builder = builder.tls_certs_only(certificates);
         }
-        let http = builder.build().map_err(|error| wrong(format!("cannot use these options: {}", chain(&error))))?;
+        let http =
+            builder.build().map_err(|error| wrong(format!("cannot use these options: {}", innermost(&error))))?;
         let in_the_clear = plain && !is_this_machine(&url);
         Ok(Self { http, base: url.as_str().trim_end_matches('/').to_owned(), pause: Pause::default(), in_the_clear })
     }
@@ -218,16 +220,7 @@ fn unavailable(error: &reqwest::Error) -> Error {
     if error.is_timeout() {
         return Error::Unavailable("the Vault did not answer in time".to_owned());
     }
-    Error::Unavailable(chain(error))
-}
-
-/// The last cause says it: `Connection refused (os error 111)`, `invalid peer certificate: UnknownIssuer`.
-fn chain(error: &reqwest::Error) -> String {
-    let mut last: &dyn std::error::Error = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
+    Error::Unavailable(innermost(error).to_string())
 }
 
 #[cfg(test)]
