@@ -1,0 +1,114 @@
+//! etcd's own checksums of a store, with which snapshots and members are compared.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::ControlFlow;
+
+use super::bbolt::Damage;
+use super::records::{Problems, RecordKind};
+use super::revision::Revision;
+use super::{Error, Snapshot};
+
+/// What `etcdutl snapshot status` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// CRC-32C over the names of the buckets, their keys and their values, in order: the pages do not matter.
+    pub hash: u32,
+    /// The revision of the last record; the store's may be higher.
+    pub revision: i64,
+    /// `totalKey` as etcd up to 3.5 counts it: all elements of all buckets.
+    pub elements: u64,
+    /// `totalSize`: the bytes up to the high-water mark.
+    pub size: u64,
+}
+
+impl Snapshot {
+    /// Computes the status. Parts that are damaged are handed to `damaged` and left out, where that is allowed.
+    ///
+    /// # Errors
+    ///
+    /// When something is damaged, and the snapshot is read strictly.
+    pub fn status(&self, mut damaged: impl FnMut(Damage)) -> Result<Status, Error> {
+        let mut crc = Crc::default();
+        let mut elements = 0;
+        let mut revision = 0;
+        for bucket in self.db().buckets() {
+            crc.add(&bucket.name);
+            let is_key = bucket.name == super::schema::KEY;
+            self.db().elements(
+                bucket,
+                |element| {
+                    crc.add(element.key);
+                    crc.add(element.value);
+                    elements += 1;
+                    if is_key {
+                        revision = Revision::parse(element.key).map_or(revision, |(revision, _)| revision.main);
+                    }
+                    ControlFlow::Continue(())
+                },
+                &mut damaged,
+            )?;
+        }
+        let meta = self.db().meta();
+        Ok(Status { hash: crc.value(), revision, elements, size: meta.high_water.saturating_mul(meta.page_size) })
+    }
+
+    /// What `etcdctl endpoint hashkv` prints of a member at this revision (etcd `mvcc.kvHasher`). Two stores can be compared only
+    /// when they were compacted at the same revision.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn hash_kv(&self, revision: Option<i64>) -> Result<u32, Error> {
+        let limit = revision.unwrap_or(i64::MAX);
+        let compacted = self.meta().finished_compact_revision.unwrap_or(-1);
+        // Of what was to be compacted, only the last state of each key counts.
+        let hasher = RandomState::new();
+        let mut newest: HashMap<u64, Revision> = HashMap::new();
+        let mut problems = Problems::default();
+        self.records(&mut problems, |record| {
+            if record.revision.main > compacted {
+                return ControlFlow::Break(());
+            }
+            let key = hasher.hash_one(record.kv.key);
+            match record.kind() {
+                RecordKind::Tombstone => newest.remove(&key),
+                _ => newest.insert(key, record.revision),
+            };
+            ControlFlow::Continue(())
+        })?;
+        let keep: std::collections::HashSet<_> = newest.into_values().collect();
+        let mut crc = Crc::default();
+        crc.add(super::schema::KEY);
+        self.records(&mut problems, |record| {
+            if record.revision.main > limit {
+                return ControlFlow::Break(());
+            }
+            let gone = record.revision.main <= compacted && !keep.is_empty() && !keep.contains(&record.revision);
+            let last = record.tombstone && record.revision.main == compacted;
+            if !gone && !last {
+                crc.add(&record.revision.to_key());
+                if record.tombstone {
+                    crc.add(b"t");
+                }
+                crc.add(record.encoded);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(crc.value())
+    }
+}
+
+/// CRC-32C (Castagnoli), as Go's `hash/crc32` has it.
+#[derive(Default)]
+pub(crate) struct Crc(u32);
+
+impl Crc {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    pub(crate) fn value(&self) -> u32 {
+        self.0
+    }
+}
