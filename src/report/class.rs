@@ -74,6 +74,15 @@ impl Class {
         }
     }
 
+    /// Whether the value may well be whole, and only the key is missing.
+    #[must_use]
+    pub const fn lacks_a_key(self) -> bool {
+        matches!(
+            self,
+            Self::NoProvider | Self::KeyNotConfigured | Self::WrongKey | Self::KmsUnavailable | Self::KmsKeyUnknown
+        )
+    }
+
     /// Whether an API server with this configuration reads the value, and reads the right thing.
     #[must_use]
     pub const fn is_readable(self) -> bool {

@@ -21,7 +21,7 @@ pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};
 pub use scan::{Dimension, ScanGroup, ScanReport, UnknownDimension};
-pub use verify::{KeyUse, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
+pub use verify::{KeyUse, MissingKey, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
 
 /// The version of the reports' form.
 pub const SCHEMA_VERSION: u32 = 1;

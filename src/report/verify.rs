@@ -46,6 +46,17 @@ pub struct KeyUse {
     pub unattributed: u64,
 }
 
+/// A key that values name, and that this configuration does not have, or that its KMS does not give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MissingKey {
+    /// The key, as PROVIDER/NAME.
+    pub key: String,
+    /// The hash of the KMS key ID, where the values name one.
+    pub kms_key_id_hash: Option<String>,
+    /// How many values need it.
+    pub values: u64,
+}
+
 /// Whether a key can be taken out of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,6 +105,8 @@ pub struct VerifyReport {
     pub groups: Vec<VerifyGroup>,
     /// The keys of the configuration.
     pub keys: Vec<KeyUse>,
+    /// The keys without which values cannot be read.
+    pub missing: Vec<MissingKey>,
     /// Every value that cannot be read or is wrong, and with `--expect current` every stale one.
     pub findings: Vec<VerifyRow>,
     /// The answer to `--removable`.
@@ -114,6 +127,7 @@ impl VerifyReport {
             classes: BTreeMap::new(),
             groups: Vec::new(),
             keys: Vec::new(),
+            missing: Vec::new(),
             findings: Vec::new(),
             removable: None,
             notes: Vec::new(),

@@ -81,6 +81,13 @@ impl Ranges {
         Self::new(store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix)))
     }
 
+    /// Reads at a revision in place of the latest.
+    #[must_use]
+    pub fn at_revision(mut self, revision: Option<i64>) -> Self {
+        self.revision = revision;
+        self
+    }
+
     /// Leaves the values out.
     #[must_use]
     pub fn keys_only(mut self) -> Self {

@@ -19,7 +19,9 @@ use rayon::prelude::*;
 pub use judge::{Judge, Judged};
 pub use removable::RemovableKey;
 
-use crate::report::{Class, EtcdKey, KeyUse, Progress, VerifyGroup, VerifyReport, VerifyRow, compaction_note};
+use crate::report::{
+    Class, EtcdKey, KeyUse, MissingKey, Progress, VerifyGroup, VerifyReport, VerifyRow, compaction_note,
+};
 use crate::resource::Selection;
 use crate::source::{Source, StoredValue};
 use crate::transformer::envelope::{DekResolver, Wanted};
@@ -169,6 +171,8 @@ struct Tally<'a> {
     /// The providers of values whose header does not tell the key; nothing where it does not even tell the provider.
     unattributed: BTreeMap<Option<String>, u64>,
     unplaced: Vec<Unplaced>,
+    /// Keys that values name and the configuration lacks, with the hash of the KMS key ID.
+    missing: BTreeMap<(String, Option<String>), u64>,
     kept_bytes: usize,
     skipped: u64,
 }
@@ -180,6 +184,7 @@ impl<'a> Tally<'a> {
             rows,
             report: VerifyReport::new(options.source.clone()),
             groups: BTreeMap::new(),
+            missing: BTreeMap::new(),
             opened: HashMap::new(),
             good: Good::new(),
             uses: BTreeMap::new(),
@@ -261,6 +266,9 @@ impl<'a> Tally<'a> {
         {
             self.key_ids.insert(hash.clone());
         }
+        if row.class.lacks_a_key() {
+            *self.missing.entry((row.value.label(), row.value.kms_key_id_hash.clone())).or_default() += 1;
+        }
         let key = row.value.label();
         let namespace = row.value.namespace.clone().unwrap_or_default();
         *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
@@ -283,6 +291,11 @@ impl<'a> Tally<'a> {
             .groups
             .into_iter()
             .map(|((resource, namespace, key, class), values)| VerifyGroup { resource, namespace, key, class, values })
+            .collect();
+        report.missing = self
+            .missing
+            .into_iter()
+            .map(|((key, kms_key_id_hash), values)| MissingKey { key, kms_key_id_hash, values })
             .collect();
         report.keys = key_uses(self.options.transformers, &self.uses, &self.unattributed);
         report.notes.extend(self.options.selection.nothing_found(report.values));

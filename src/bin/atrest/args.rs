@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use atrest::config::Endpoint;
 use atrest::report::Dimension;
+use atrest::snapshot::MetaChoice;
 use atrest::transformer::KeyLabel;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
@@ -64,10 +65,65 @@ pub(crate) enum ConfigCommand {
     Check(ConfigCheckArgs),
 }
 
+/// Where the values come from: etcd, unless a file is named.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SourceArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
+}
+
+/// A file that is read in place of etcd.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Source: a file")]
+pub(crate) struct FileArgs {
+    /// Snapshot, or a copy of member/snap/db; also gzip, zstd or ZIP, and - for standard input
+    #[arg(long, value_parser = file(), conflicts_with = "data_dir", value_name = "FILE")]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// Data directory of an etcd, running or not
+    #[arg(long, value_parser = file(), value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The state at this revision, in place of the last
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
+    pub(crate) revision: Option<i64>,
+    /// Read what is left of a damaged file, and say what is lost
+    #[arg(long)]
+    pub(crate) salvage: bool,
+    /// Which of the two meta pages to believe: 0 and 1 are sometimes a state apart
+    #[arg(long, value_enum, default_value_t = MetaPage::Auto, value_name = "PAGE")]
+    pub(crate) meta: MetaPage,
+    /// A file whose SHA-256 is wrong or missing is no finding
+    #[arg(long)]
+    pub(crate) skip_hash_check: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetaPage {
+    /// The newer one that is valid
+    Auto,
+    /// The first
+    #[value(name = "0")]
+    First,
+    /// The second
+    #[value(name = "1")]
+    Second,
+}
+
+impl From<MetaPage> for MetaChoice {
+    fn from(page: MetaPage) -> Self {
+        match page {
+            MetaPage::Auto => Self::Auto,
+            MetaPage::First => Self::First,
+            MetaPage::Second => Self::Second,
+        }
+    }
+}
+
 /// How etcd is reached. The flags and variables are those of etcdctl; a flag wins over its variable.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Source")]
-pub(crate) struct SourceArgs {
+#[command(next_help_heading = "Source: etcd")]
+pub(crate) struct EtcdArgs {
     /// Members of etcd: host:port, http://, https:// or unix://
     #[arg(
         long,
@@ -208,6 +264,9 @@ pub(crate) struct ScanArgs {
     /// Plaintext is a finding: of the resources that the configuration encrypts, or else of all that are selected
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) expect: Option<ScanExpectation>,
+    /// Count every value that is still in the file, also those that were overwritten or deleted
+    #[arg(long)]
+    pub(crate) history: bool,
     /// kube-apiserver's EncryptionConfiguration: not needed, tells what should be encrypted
     #[arg(long, value_name = "FILE")]
     pub(crate) encryption_provider_config: Vec<PathBuf>,
@@ -278,7 +337,7 @@ pub(crate) struct RekeyArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub(crate) source: SourceArgs,
+    pub(crate) etcd: EtcdArgs,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     #[command(flatten)]
@@ -363,7 +422,7 @@ mod tests {
         let args = Args::try_parse_from(args).unwrap();
         assert!(!format!("{args:?} {args:#?}").contains("hunter"), "{args:?}");
         let Command::Scan(scan) = args.command else { panic!("{args:?}") };
-        assert_eq!(scan.source.user.as_deref(), Some("root:hunter2"));
-        assert_eq!(scan.source.password.as_deref(), Some("hunter3"));
+        assert_eq!(scan.source.etcd.user.as_deref(), Some("root:hunter2"));
+        assert_eq!(scan.source.etcd.password.as_deref(), Some("hunter3"));
     }
 }

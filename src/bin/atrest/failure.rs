@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use atrest::causes::Chain;
-use atrest::{config, kms, rekey, resource, storage, transformer};
+use atrest::{config, kms, rekey, resource, snapshot, storage, transformer};
 
 /// Done, with findings.
 pub(crate) const FINDINGS: u8 = 1;
@@ -35,6 +35,7 @@ pub(crate) enum Failure {
     Selection(resource::Error),
     Transformers(transformer::Error),
     Storage(storage::Error),
+    Snapshot(snapshot::Error),
     Rekey(rekey::Error),
     /// A KMS plugin that nobody can talk to.
     Kms(kms::Error),
@@ -56,9 +57,10 @@ impl Failure {
             | Self::Selection(_)
             | Self::Transformers(_)
             | Self::Kms(kms::Error::NoSocket { .. } | kms::Error::NotASocket { .. })
+            | Self::Snapshot(snapshot::Error::FutureRevision { .. } | snapshot::Error::Compacted { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
-            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) => SOURCE,
+            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) | Self::Snapshot(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Output(_) => PARTIAL,
         }
@@ -82,6 +84,12 @@ impl From<io::Error> for Failure {
 impl From<storage::Error> for Failure {
     fn from(error: storage::Error) -> Self {
         Self::Storage(error)
+    }
+}
+
+impl From<snapshot::Error> for Failure {
+    fn from(error: snapshot::Error) -> Self {
+        Self::Snapshot(error)
     }
 }
 
@@ -140,6 +148,7 @@ impl fmt::Display for Failure {
                 }
             }
             Self::Storage(error) => Chain(error).fmt(f),
+            Self::Snapshot(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
             Self::Value { class, message } => write!(f, "{class}: {message}"),

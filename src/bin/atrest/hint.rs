@@ -1,4 +1,5 @@
 use atrest::config::Problem;
+use atrest::snapshot::{self, Foreign, bbolt};
 use atrest::storage::{ConnectFailure, Error, TlsFailure};
 use atrest::transformer::envelope::DekFailure;
 use atrest::{kms, rekey, resource};
@@ -39,6 +40,7 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
             "it is not the key that the API servers have under that name, or, of a KMS, it is the plugin of another cluster: compare \
              with theirs. Nothing was written; if the key is right, and all those values are damaged, say so with --trust-write-key"
         }
+        Failure::Snapshot(error) => return snapshot_hint(error).map(str::to_owned).into_iter().collect(),
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
         }
@@ -85,6 +87,33 @@ fn resource_hint(text: &str) -> String {
             "resources are lower-case plurals, and custom ones need their group: widgets.stable.example.com".to_owned()
         }
     }
+}
+
+fn snapshot_hint(error: &snapshot::Error) -> Option<&'static str> {
+    use snapshot::Error;
+    Some(match error {
+        Error::Directory { .. } => "a data directory is named with --data-dir",
+        Error::NotADataDirectory { .. } => {
+            "--data-dir takes what etcd's --data-dir names (of kubeadm: /var/lib/etcd); a file is named with --snapshot"
+        }
+        Error::Foreign { what: Foreign::Xz | Foreign::Tar } => {
+            "unpack it first; gzip, zstd and ZIP are read as they are"
+        }
+        Error::Foreign { what: Foreign::Wal } => "name the data directory with --data-dir, or a snapshot",
+        Error::UnpackedTooLarge { .. } => "unpack it to a file: what is compressed is held in memory",
+        Error::ZipMembers { .. } => "unpack it, and name the snapshot",
+        Error::Unpack { .. } => "an incomplete download? Compare its size and its checksum with the original's",
+        Error::Database(bbolt::Error::Damaged(_)) => "what is left of it is read with --salvage",
+        Error::Database(bbolt::Error::NoMeta(_)) => {
+            "a file that was cut off or overwritten at its beginning; --salvage takes what etcd would not, --meta 0 or 1 one page"
+        }
+        Error::Database(bbolt::Error::NotBbolt) => {
+            "a snapshot is what `etcdctl snapshot save` writes, or a copy of member/snap/db"
+        }
+        Error::NoKeyBucket { .. } => "is it the snapshot of an etcd of version 3?",
+        Error::Compacted { .. } => "--salvage shows what is left of earlier revisions, which is not all of them",
+        _ => return None,
+    })
 }
 
 fn storage_hints(error: &Error) -> Vec<String> {

@@ -6,6 +6,7 @@ mod kms;
 mod lines;
 mod rekey;
 mod scan;
+mod source;
 mod verify;
 
 use std::fmt;
@@ -18,13 +19,11 @@ use atrest::config::{EncryptionConfiguration, Options};
 use atrest::kms::Kms;
 use atrest::resource::{GroupResource, KeyLayout, Selection};
 use atrest::secret::Password;
-use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Command, ConfigArgs, ConfigCommand, KmsCommand, SelectionArgs, SourceArgs};
+use crate::args::{Args, Command, ConfigArgs, ConfigCommand, EtcdArgs, KmsCommand, SelectionArgs};
 use crate::failure::{Failure, PARTIAL, USAGE};
-use crate::progress::Display;
 
 /// Does what was asked, and gives the exit code.
 pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
@@ -47,74 +46,6 @@ fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     result
 }
 
-/// A connected source, and what to read of it.
-struct Context {
-    store: Store,
-    selection: Selection,
-    source: String,
-    stop: &'static AtomicBool,
-    display: Display,
-}
-
-impl Context {
-    async fn new(source: &SourceArgs, selection: &SelectionArgs, quiet: bool) -> Result<Self, Failure> {
-        let selection = selection_of(selection)?;
-        // A selection that cannot be is told before anything is asked of etcd.
-        if selection.prefixes()?.is_empty() {
-            return Err(Failure::Usage(
-                "--prefix lies outside of what is selected and of --etcd-prefix: no key can match".to_owned(),
-            ));
-        }
-        let endpoints = source.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-        let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
-        let options = ConnectOptions {
-            endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
-            tls: TlsOptions {
-                ca_file: given(source.cacert.as_ref()),
-                cert_file: given(source.cert.as_ref()),
-                key_file: given(source.key.as_ref()),
-                server_name: source.tls_server_name.clone().filter(|name| !name.is_empty()),
-                danger_accept_any_certificate: source.insecure_skip_tls_verify,
-            },
-            user: user_of(source)?,
-            dial_timeout: source.dial_timeout,
-            command_timeout: source.command_timeout,
-            interrupted: stop_signal(),
-        };
-        let store = Store::connect(options).await?;
-        let status = store.status().await?;
-        let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
-        let source = format!("etcd{version} at {}", status.endpoint);
-        Ok(Self { store, selection, source, stop: &STOP, display: Display::new(quiet) })
-    }
-
-    /// The selected values, counted.
-    async fn values(&self) -> Result<Ranges, Failure> {
-        let prefixes = self.selection.prefixes()?;
-        self.counted(Ranges::of_prefixes(&self.store, &prefixes)).await
-    }
-
-    async fn counted(&self, mut ranges: Ranges) -> Result<Ranges, Failure> {
-        ranges.count().await?;
-        Ok(ranges)
-    }
-
-    /// Every key that begins with a slash, as those of all API servers do, whatever their prefix.
-    fn whole_store(&self) -> Ranges {
-        Ranges::of_prefixes(&self.store, &[b"/".to_vec()])
-    }
-
-    /// Every value of the layout.
-    fn everything(&self) -> Ranges {
-        Ranges::of_prefixes(&self.store, &self.selection.layout.all())
-    }
-
-    /// Every key of the layout, for the search for moved values.
-    fn all_keys(&self) -> Ranges {
-        self.everything().keys_only()
-    }
-}
-
 fn selection_of(args: &SelectionArgs) -> Result<Selection, Failure> {
     if args.namespace.as_deref() == Some("") {
         return Err(Failure::Usage("--namespace is empty: leave it out for all namespaces".to_owned()));
@@ -132,7 +63,7 @@ fn given(file: Option<&PathBuf>) -> Option<PathBuf> {
     file.filter(|file| !file.as_os_str().is_empty()).cloned()
 }
 
-fn user_of(source: &SourceArgs) -> Result<Option<(String, Password)>, Failure> {
+fn user_of(source: &EtcdArgs) -> Result<Option<(String, Password)>, Failure> {
     let Some(user) = source.user.as_deref().filter(|user| !user.is_empty()) else { return Ok(None) };
     let password = source.password.as_deref().filter(|password| !password.is_empty());
     let (user, password) = match (user.split_once(':'), password) {

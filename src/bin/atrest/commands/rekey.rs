@@ -6,25 +6,28 @@ use atrest::storage::RewrapOptions;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use super::{Context, Keys, exit_code, stdout};
+use super::source::{Etcd, checked_selection};
+use super::{Keys, STOP, exit_code, stdout};
 use crate::args::RekeyArgs;
 use crate::failure::{Failure, PARTIAL};
+use crate::progress::Display;
 use crate::render;
 
 pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     let Keys { transformers, kms } = Keys::new(&args.config, quiet)?;
-    let context = Context::new(&args.source, &args.selection, quiet).await?;
+    let selection = checked_selection(&args.selection)?;
+    let etcd = Etcd::connect(&args.etcd).await?;
+    let display = Display::new(quiet);
     let options = Options {
         transformers: &transformers,
-        selection: &context.selection,
-        source: context.source.clone(),
+        selection: &selection,
+        source: etcd.name.clone(),
         trusted: &args.trust_write_key,
     };
     if !args.yes {
         let mut plan =
-            plan(context.values().await?, context.everything(), &*kms, &options, &context.display, context.stop)
-                .await?;
-        let space = Space::new(context.store.status().await?.db_size, args.quota_backend_bytes);
+            plan(etcd.values(&selection).await?, etcd.everything(&selection), &*kms, &options, &display, &STOP).await?;
+        let space = Space::new(etcd.store.status().await?.db_size, args.quota_backend_bytes);
         if space.is_scarce_after(plan.growth_bytes) {
             plan.warnings.push(format!("etcd has little room for what will be written: {space}"));
         }
@@ -44,8 +47,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         quota_bytes: args.quota_backend_bytes,
         journal,
     };
-    let mut report =
-        execute(&context.store, &transformers, &kms, &options, execution, &context.display, context.stop).await?;
+    let mut report = execute(&etcd.store, &transformers, &kms, &options, execution, &display, &STOP).await?;
     if let Some(path) = journal_path.filter(|_| report.rewritten > 0) {
         report.notes.push(format!("every write is noted in {}", path.display()));
     }

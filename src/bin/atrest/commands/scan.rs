@@ -2,7 +2,8 @@ use atrest::report::ValueRow;
 use atrest::scan::{ExpectEncrypted, Options, scan};
 
 use super::lines::Lines;
-use super::{Context, exit_code, stdout, transformers};
+use super::source::{Context, Want};
+use super::{exit_code, stdout, transformers};
 use crate::args::{Output, ScanArgs, ScanExpectation};
 use crate::failure::Failure;
 use crate::render;
@@ -12,7 +13,9 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
         [] => None,
         files => Some(transformers(files, quiet)?),
     };
-    let context = Context::new(&args.source, &args.selection, quiet).await?;
+    let output = args.output.output;
+    let want = Want { history: args.history, in_order: matches!(output, Output::Ndjson | Output::Name) };
+    let context = Context::new(&args.source, &args.selection, want, quiet).await?;
     let expect_encrypted = match (args.expect, &transformers) {
         (None, _) => ExpectEncrypted::No,
         (Some(ScanExpectation::Encrypted), Some(_)) => ExpectEncrypted::AsConfigured,
@@ -20,23 +23,26 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     };
     let options = Options {
         selection: &context.selection,
-        source: context.source.clone(),
+        source: context.name.clone(),
         by: args.by.clone(),
         transformers: transformers.as_deref(),
         expect_encrypted,
     };
     let values = context.values().await?;
-    let output = args.output.output;
+    let problems = values.problems();
     let mut lines = Lines::new(context.stop);
     let mut rows = |row: &ValueRow| match output {
         Output::Ndjson => lines.print(row),
         Output::Name if args.expect.is_none() => lines.print_text(&row.key),
         _ => {}
     };
-    let report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
+    let mut report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
+    let condition = context.condition(problems.as_ref())?;
+    report.complete &= !condition.partial;
+    report.notes.extend(condition.notes);
     render::print(&report, output, &mut stdout())?;
     // What was to be found encrypted was not found at all.
     let missing = args.expect.is_some() && report.values == 0;
-    Ok(exit_code(report.complete, report.unexpected > 0 || missing))
+    Ok(exit_code(report.complete, report.unexpected > 0 || missing || condition.suspicious))
 }

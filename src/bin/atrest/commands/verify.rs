@@ -3,14 +3,17 @@ use atrest::transformer::ProviderKind;
 use atrest::verify::{self, Options, RemovableKey};
 
 use super::lines::Lines;
-use super::{Context, Keys, exit_code, stdout};
+use super::source::{Context, Want};
+use super::{Keys, exit_code, stdout};
 use crate::args::{Output, VerifyArgs, VerifyExpectation};
 use crate::failure::Failure;
 use crate::render;
 
 pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let Keys { transformers, kms } = Keys::new(&args.config, quiet)?;
-    let context = Context::new(&args.source, &args.selection, quiet).await?;
+    let output = args.output.output;
+    let want = Want { in_order: output == Output::Ndjson, ..Want::default() };
+    let context = Context::new(&args.source, &args.selection, want, quiet).await?;
     // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
     let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
     let scope = match everywhere {
@@ -20,22 +23,25 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let options = Options {
         transformers: &transformers,
         selection: &context.selection,
-        source: context.source.clone(),
+        source: context.name.clone(),
         expect_current: args.expect == Some(VerifyExpectation::Current),
         removable: args.removable.as_deref().map(RemovableKey::parse),
         scope,
     };
-    let values = if everywhere { context.counted(context.whole_store()).await? } else { context.values().await? };
-    let output = args.output.output;
+    let values = if everywhere { context.whole_store().await? } else { context.values().await? };
+    let problems = values.problems();
     let mut lines = Lines::new(context.stop);
     let mut rows = |row: &VerifyRow| {
         if output == Output::Ndjson {
             lines.print(row);
         }
     };
-    let keys = async || Ok(context.all_keys());
+    let keys = async || context.all_keys().await;
     let mut report = verify::verify(values, keys, &*kms, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
+    let condition = context.condition(problems.as_ref())?;
+    report.complete &= !condition.partial;
+    report.notes.extend(condition.notes);
     if let Some(asked) = &options.removable {
         refuse_unknown_key(
             &report,
@@ -44,7 +50,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
             args.removable.as_deref().unwrap_or_default(),
         )?;
     }
-    let code = exit_code_of(&report, options.expect_current);
+    let code = exit_code_of(&report, options.expect_current, condition.suspicious);
     if output == Output::Ndjson {
         // Each of them has had its line.
         report.findings.clear();
@@ -53,10 +59,13 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn exit_code_of(report: &VerifyReport, expect_current: bool) -> u8 {
+fn exit_code_of(report: &VerifyReport, expect_current: bool, suspicious: bool) -> u8 {
     match &report.removable {
-        Some(answer) => exit_code(report.complete, answer.removable != Removable::Yes),
-        None => exit_code(report.complete, !report.findings.is_empty() || (expect_current && report.values == 0)),
+        Some(answer) => exit_code(report.complete, suspicious || answer.removable != Removable::Yes),
+        None => exit_code(
+            report.complete,
+            suspicious || !report.findings.is_empty() || (expect_current && report.values == 0),
+        ),
     }
 }
 

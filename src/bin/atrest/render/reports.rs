@@ -90,7 +90,7 @@ impl Printable for ScanReport {
             lines.push(format!("{} should be encrypted and are not", values(self.unexpected)));
         }
         if !self.complete {
-            lines.push("interrupted: not everything was read".to_owned());
+            lines.push("incomplete: not everything was read".to_owned());
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines
@@ -184,9 +184,10 @@ impl Printable for VerifyReport {
             });
         }
         if !self.complete {
-            lines.push("interrupted: not everything was read".to_owned());
+            lines.push("incomplete: not everything was read".to_owned());
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.push(rehearsal(self));
         lines
     }
 
@@ -196,6 +197,20 @@ impl Printable for VerifyReport {
             None => self.findings.iter().map(|row| row.value.key.to_string()).collect(),
         }
     }
+}
+
+/// What somebody who restores a backup wants to know, in a line.
+fn rehearsal(report: &VerifyReport) -> String {
+    let readable = report.count(Class::Current) + report.count(Class::Stale);
+    let mut line = format!("{readable} of {} readable with this configuration", values(report.values));
+    if !report.missing.is_empty() {
+        let keys = report.missing.iter().map(|missing| match &missing.kms_key_id_hash {
+            Some(hash) => format!("{} {} ({})", missing.key, short_hash(hash), values(missing.values)),
+            None => format!("{} ({})", missing.key, values(missing.values)),
+        });
+        line.push_str(&format!("; missing: {}", keys.collect::<Vec<_>>().join(", ")));
+    }
+    line
 }
 
 fn plan_rows(groups: &[PlanGroup]) -> Vec<Vec<String>> {
@@ -252,7 +267,7 @@ impl Printable for RekeyPlan {
             self.unreadable
         )];
         if !self.complete {
-            lines.push("interrupted: not everything was read".to_owned());
+            lines.push("incomplete: not everything was read".to_owned());
         }
         for wrong in &self.wrong_keys {
             lines.push(format!(

@@ -1,0 +1,274 @@
+//! Where the values come from: etcd, a snapshot, a data directory. The commands know none of them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use atrest::resource::Selection;
+use atrest::snapshot::{self, DataDir, Mode, Order, Problems, Snapshot, Trailer, View};
+use atrest::source::{Page, Source};
+use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
+
+use super::{STOP, given, selection_of, stop_signal, user_of};
+use crate::args::{EtcdArgs, FileArgs, SelectionArgs, SourceArgs};
+use crate::failure::Failure;
+use crate::progress::Display;
+
+/// A source that is open, and what to read of it.
+pub(super) struct Context {
+    source: Opened,
+    pub(super) selection: Selection,
+    /// What reports call the source.
+    pub(super) name: String,
+    pub(super) stop: &'static AtomicBool,
+    pub(super) display: Display,
+    quiet: bool,
+}
+
+enum Opened {
+    Etcd { store: Store, revision: Option<i64> },
+    Snapshot { snapshot: Arc<Snapshot>, view: View, skip_hash_check: bool },
+}
+
+/// A connected etcd, for the commands that write to it.
+pub(super) struct Etcd {
+    pub(super) store: Store,
+    pub(super) name: String,
+}
+
+impl Etcd {
+    pub(super) async fn connect(args: &EtcdArgs) -> Result<Self, Failure> {
+        let endpoints = args.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+        let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
+        let options = ConnectOptions {
+            endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
+            tls: TlsOptions {
+                ca_file: given(args.cacert.as_ref()),
+                cert_file: given(args.cert.as_ref()),
+                key_file: given(args.key.as_ref()),
+                server_name: args.tls_server_name.clone().filter(|name| !name.is_empty()),
+                danger_accept_any_certificate: args.insecure_skip_tls_verify,
+            },
+            user: user_of(args)?,
+            dial_timeout: args.dial_timeout,
+            command_timeout: args.command_timeout,
+            interrupted: stop_signal(),
+        };
+        let store = Store::connect(options).await?;
+        let status = store.status().await?;
+        let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
+        let name = format!("etcd{version} at {}", status.endpoint);
+        Ok(Self { store, name })
+    }
+
+    /// The selected values, counted.
+    pub(super) async fn values(&self, selection: &Selection) -> Result<Ranges, Failure> {
+        counted(Ranges::of_prefixes(&self.store, &selection.prefixes()?)).await
+    }
+
+    /// Every value of the layout.
+    pub(super) fn everything(&self, selection: &Selection) -> Ranges {
+        Ranges::of_prefixes(&self.store, &selection.layout.all())
+    }
+}
+
+async fn counted(mut ranges: Ranges) -> Result<Ranges, Failure> {
+    ranges.count().await?;
+    Ok(ranges)
+}
+
+/// A selection that cannot be is told before anything is asked of the source.
+pub(super) fn checked_selection(args: &SelectionArgs) -> Result<Selection, Failure> {
+    let selection = selection_of(args)?;
+    if selection.prefixes()?.is_empty() {
+        return Err(Failure::Usage(
+            "--prefix lies outside of what is selected and of --etcd-prefix: no key can match".to_owned(),
+        ));
+    }
+    Ok(selection)
+}
+
+/// What of a source is wanted besides the selection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Want {
+    /// Also what was overwritten and deleted.
+    pub(super) history: bool,
+    /// In the order of the keys, which takes longer to read from a file.
+    pub(super) in_order: bool,
+}
+
+impl Context {
+    pub(super) async fn new(
+        source: &SourceArgs,
+        selection: &SelectionArgs,
+        want: Want,
+        quiet: bool,
+    ) -> Result<Self, Failure> {
+        let selection = checked_selection(selection)?;
+        let (source, name) = match &source.file {
+            FileArgs { snapshot: None, data_dir: None, .. } => {
+                if want.history {
+                    return Err(Failure::Usage(
+                        "--history reads every revision of a file: name one with --snapshot or --data-dir".to_owned(),
+                    ));
+                }
+                let Etcd { store, name } = Etcd::connect(&source.etcd).await?;
+                (Opened::Etcd { store, revision: source.file.revision }, name)
+            }
+            file => {
+                stop_signal();
+                let (snapshot, name) = open_file(file)?;
+                let order = if want.in_order { Order::Keys } else { Order::Stored };
+                let view = View { revision: file.revision, history: want.history, order, prefixes: Vec::new() };
+                (Opened::Snapshot { snapshot, view, skip_hash_check: file.skip_hash_check }, name)
+            }
+        };
+        Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
+    }
+
+    /// The selected values, counted.
+    pub(super) async fn values(&self) -> Result<Values, Failure> {
+        self.of_prefixes(self.selection.prefixes()?, false).await
+    }
+
+    /// Every key that begins with a slash, as those of all API servers do, whatever their prefix.
+    pub(super) async fn whole_store(&self) -> Result<Values, Failure> {
+        self.of_prefixes(vec![b"/".to_vec()], false).await
+    }
+
+    /// Every key of the layout, for the search for moved values.
+    pub(super) async fn all_keys(&self) -> Result<Values, Failure> {
+        self.of_prefixes(self.selection.layout.all(), true).await
+    }
+
+    async fn of_prefixes(&self, prefixes: Vec<Vec<u8>>, keys_only: bool) -> Result<Values, Failure> {
+        match &self.source {
+            Opened::Etcd { store, revision } => {
+                let ranges = Ranges::of_prefixes(store, &prefixes).at_revision(*revision);
+                Ok(Values::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
+            }
+            Opened::Snapshot { snapshot, view, .. } => {
+                let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
+                Ok(Values::Snapshot(snapshot::Values::new(snapshot, &view)?))
+            }
+        }
+    }
+
+    /// What is to be said of the source once it was read, and how much that weighs.
+    pub(super) fn condition(&self, problems: Option<&Problems>) -> Result<Condition, Failure> {
+        let mut condition = Condition::default();
+        let Opened::Snapshot { snapshot, skip_hash_check, .. } = &self.source else { return Ok(condition) };
+        condition.add_problems(problems);
+        condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
+        let trailer = snapshot.trailer()?;
+        if trailer != Trailer::Ok {
+            let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
+            super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
+            condition.notes.push(format!("{trailer}{skipped}"));
+            condition.suspicious |= trailer.is_wrong() && !skip_hash_check;
+        }
+        if snapshot.db().has_changed().map_err(snapshot::Error::from)? {
+            condition.partial = true;
+            condition.notes.push(snapshot::bbolt::Warning::Changed.to_string());
+        }
+        Ok(condition)
+    }
+}
+
+/// How far what was read can be relied on.
+#[derive(Default)]
+pub(super) struct Condition {
+    pub(super) notes: Vec<String>,
+    /// Something could not be read.
+    pub(super) partial: bool,
+    /// The file is known to be other than it was written.
+    pub(super) suspicious: bool,
+}
+
+/// How many places of damage are told.
+const SHOWN_DAMAGE: usize = 20;
+
+impl Condition {
+    fn add_problems(&mut self, problems: Option<&Problems>) {
+        let Some(problems) = problems else { return };
+        let lines = problems.lines();
+        let lost = problems.damaged + problems.bad_records;
+        self.partial |= lost > 0;
+        self.notes.extend(lines.iter().take(SHOWN_DAMAGE).map(|line| format!("damaged: {line}")));
+        if lost > SHOWN_DAMAGE as u64 {
+            self.notes.push(format!("{lost} places are damaged; `atrest snapshot inspect` shows more"));
+        }
+        if problems.recovered > 0 {
+            self.notes.push(format!(
+                "{} records that the tree has lost were found in pages that nothing refers to",
+                problems.recovered
+            ));
+        }
+        if problems.inconsistent > 0 {
+            self.notes.push(format!("{} records contradict themselves", problems.inconsistent));
+        }
+    }
+}
+
+/// Opens the file that is named, and says what it is.
+pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Failure> {
+    let options =
+        snapshot::Options { mode: if args.salvage { Mode::Salvage } else { Mode::Strict }, meta: args.meta.into() };
+    let (path, name) = match (&args.snapshot, &args.data_dir) {
+        (Some(file), _) if file == Path::new("-") => (file.clone(), "snapshot on standard input".to_owned()),
+        (Some(file), _) => (file.clone(), format!("snapshot {}", file.display())),
+        (None, Some(directory)) => {
+            (DataDir::new(directory)?.database(), format!("data directory {}", directory.display()))
+        }
+        (None, None) => return Err(Failure::Usage("name a file with --snapshot or --data-dir".to_owned())),
+    };
+    Ok((Arc::new(Snapshot::open(&path, options)?), name))
+}
+
+/// The values of any source.
+pub(super) enum Values {
+    Etcd(Ranges),
+    Snapshot(snapshot::Values),
+}
+
+impl Values {
+    /// What of a file could not be read.
+    pub(super) fn problems(&self) -> Option<Problems> {
+        match self {
+            Self::Etcd(_) => None,
+            Self::Snapshot(values) => Some(values.problems().clone()),
+        }
+    }
+}
+
+impl Source for Values {
+    type Error = Failure;
+
+    async fn next_page(&mut self) -> Result<Option<Page>, Failure> {
+        match self {
+            Self::Etcd(ranges) => Ok(ranges.next_page().await?),
+            Self::Snapshot(values) => Ok(values.next_page().await?),
+        }
+    }
+
+    fn expected(&self) -> Option<u64> {
+        match self {
+            Self::Etcd(ranges) => ranges.expected(),
+            Self::Snapshot(values) => values.expected(),
+        }
+    }
+
+    fn revision(&self) -> Option<i64> {
+        match self {
+            Self::Etcd(ranges) => ranges.revision(),
+            Self::Snapshot(values) => values.revision(),
+        }
+    }
+
+    fn is_consistent(&self) -> bool {
+        match self {
+            Self::Etcd(ranges) => ranges.is_consistent(),
+            Self::Snapshot(values) => values.is_consistent(),
+        }
+    }
+}
