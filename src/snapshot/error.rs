@@ -2,6 +2,8 @@ use std::io;
 use std::path::PathBuf;
 
 use super::bbolt;
+use super::records::BadRecord;
+use super::trailer::Trailer;
 
 /// Why a snapshot cannot be read. Whoever has another copy of it, or other options, can.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +86,53 @@ pub enum Error {
         /// The last that can be read.
         head: i64,
     },
+    /// What was salvaged is not written as a whole snapshot.
+    #[error("a damaged snapshot cannot be rewritten: what is left of it would pass for the whole")]
+    SalvageOnly,
+    /// A snapshot whose hash says nothing, or that it is damaged.
+    #[error("the snapshot may be damaged: {trailer}")]
+    Hash {
+        /// What is known of the hash.
+        trailer: Trailer,
+    },
+    /// etcd cannot restore it.
+    #[error("the snapshot has no bucket `meta`, without which etcd restores nothing")]
+    NoMetaBucket,
+    /// A record of which nobody knows what it is.
+    #[error("{0}")]
+    BadRecord(BadRecord),
+    /// A record with more than etcd puts there.
+    #[error("the record of {} at revision {revision} has fields that etcd does not know, and would lose them", key.escape_ascii())]
+    UnknownFields {
+        /// The etcd key.
+        key: Vec<u8>,
+        /// The revision.
+        revision: i64,
+    },
+    /// The target is the snapshot that is read.
+    #[error("{} is the snapshot itself", path.display())]
+    SameFile {
+        /// The target.
+        path: PathBuf,
+    },
+    /// The target is there already.
+    #[error("{} exists", path.display())]
+    Exists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// The target cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The target.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// What was written is not what it should be. Nothing is left of it.
+    #[error("the new snapshot was read again and is wrong: {0}")]
+    Unverified(Unverified),
     /// Someone writes to the file.
     #[error("{0}")]
     Changed(bbolt::Warning),
@@ -95,6 +144,39 @@ pub enum Error {
 fn names(buckets: &[Vec<u8>]) -> String {
     let names: Vec<_> = buckets.iter().map(|name| name.escape_ascii().to_string()).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What is wrong with a snapshot that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unverified {
+    /// Its hash.
+    Trailer,
+    /// Its tree.
+    Damage(String),
+    /// The records in it.
+    Records,
+    /// It has pages that nothing refers to.
+    UnusedPages,
+    /// Nothing was changed, and the hash of its contents is another.
+    StatusHash,
+    /// The revision of the store.
+    Head,
+    /// It contains what was to be removed.
+    Remnant(String),
+}
+
+impl std::fmt::Display for Unverified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Trailer => f.write_str("its SHA-256"),
+            Self::Damage(damage) => f.write_str(damage),
+            Self::Records => f.write_str("its records are others than were written"),
+            Self::UnusedPages => f.write_str("it has pages that nothing refers to"),
+            Self::StatusHash => f.write_str("the hash of its contents has changed"),
+            Self::Head => f.write_str("its revision is not that of the original"),
+            Self::Remnant(what) => write!(f, "it still contains {what}"),
+        }
+    }
 }
 
 /// How a snapshot may be compressed.

@@ -18,6 +18,7 @@ mod input;
 mod key_value;
 mod live;
 mod open;
+mod rebuild;
 mod records;
 mod revision;
 pub mod schema;
@@ -29,11 +30,12 @@ use std::path::Path;
 pub use bbolt::{MetaChoice, Mode};
 pub use carve::{Carved, FreePage};
 pub use data_dir::DataDir;
-pub use error::{Compression, Error, Foreign};
+pub use error::{Compression, Error, Foreign, Unverified};
 pub use hash::Status;
 pub use input::Input;
 pub use key_value::KeyValue;
 pub use live::{Order, View};
+pub use rebuild::{Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource};
 pub use records::{BadRecord, Problems, Record, RecordError, RecordKind};
 pub use revision::{InvalidRevision, Revision};
 pub use trailer::Trailer;
@@ -82,6 +84,20 @@ impl Snapshot {
     #[must_use]
     pub const fn meta(&self) -> &StoreMeta {
         &self.meta
+    }
+
+    /// The revision of the store.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn head(&self) -> Result<i64, Error> {
+        let mut last = None;
+        self.records(&mut Problems::default(), |record| {
+            last = Some(record.revision.main);
+            std::ops::ControlFlow::Continue(())
+        })?;
+        Ok(self.meta.head(last))
     }
 
     /// Compares the hash behind the pages.

@@ -5,3 +5,4 @@
 mod corrupt;
 mod expected;
 mod fixture;
+mod rebuild;

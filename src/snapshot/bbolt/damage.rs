@@ -133,6 +133,34 @@ impl fmt::Display for DamageKind {
     }
 }
 
+/// Something that bbolt's own check does not find: the file is served, and etcd fails when a later compaction comes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hazard {
+    /// The page.
+    pub page: u64,
+    /// What is wrong.
+    pub kind: HazardKind,
+}
+
+/// What will go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HazardKind {
+    /// A branch with a single child: "parent must have at least 2 children".
+    OneChild,
+    /// The key of a branch is not the first of its child: "page N already freed".
+    Separator,
+}
+
+impl fmt::Display for Hazard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            HazardKind::OneChild => "a branch with a single child",
+            HazardKind::Separator => "its first key is not the one that its branch has",
+        };
+        write!(f, "page {}: {what}: etcd reads it, and fails at a later compaction", self.page)
+    }
+}
+
 /// Something that is not as it should be, and keeps nothing from being read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -7,10 +7,12 @@ use crate::snapshot::input::Input;
 pub(super) const HEADER: u64 = 16;
 /// The size of a meta page's body, in bytes.
 const BODY: usize = 64;
+/// The flags of a meta page.
+pub(super) const FLAGS: u16 = 0x04;
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 /// The page number that says that the freelist is not stored: etcd on Linux never stores it.
-pub(crate) const NO_FREELIST: u64 = u64::MAX;
+const NO_FREELIST: u64 = u64::MAX;
 const MIN_PAGE_SIZE: u64 = 512;
 const MAX_PAGE_SIZE: u64 = 16 * 1024 * 1024;
 /// Two meta pages and the root bucket's page.
@@ -233,4 +235,20 @@ fn plausible(meta: &Meta) -> Result<(), InvalidMeta> {
 /// FNV-1a of 64 bits.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The body of a meta page.
+pub(super) fn encode(meta: &Meta) -> [u8; BODY] {
+    let mut body = Vec::with_capacity(BODY);
+    body.extend_from_slice(&MAGIC.to_le_bytes());
+    body.extend_from_slice(&VERSION.to_le_bytes());
+    // A page size is at most 16 MiB.
+    body.extend_from_slice(&u32::try_from(meta.page_size).unwrap_or(u32::MAX).to_le_bytes());
+    body.extend_from_slice(&0u32.to_le_bytes());
+    for number in [meta.root, 0, meta.freelist.unwrap_or(NO_FREELIST), meta.high_water, meta.txid] {
+        body.extend_from_slice(&number.to_le_bytes());
+    }
+    let sum = fnv1a(&body);
+    body.extend_from_slice(&sum.to_le_bytes());
+    body.try_into().unwrap_or([0; BODY])
 }

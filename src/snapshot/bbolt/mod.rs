@@ -16,10 +16,11 @@ mod leaf;
 mod meta;
 mod page;
 mod walk;
+mod writer;
 
 use std::ops::ControlFlow;
 
-pub use damage::{Damage, DamageKind, Error, FreelistProblem, NoMeta, Warning};
+pub use damage::{Damage, DamageKind, Error, FreelistProblem, Hazard, HazardKind, NoMeta, Warning};
 pub use leaf::Element;
 pub(crate) use leaf::Leaf;
 pub use meta::{InvalidMeta, Meta, MetaChoice};
@@ -27,6 +28,7 @@ pub use page::PageSet;
 pub(crate) use page::{LEAF, PageHeader, Pager};
 pub use walk::Item;
 use walk::Walk;
+pub use writer::Writer;
 
 use super::input::Input;
 
@@ -145,7 +147,7 @@ impl Db {
                 }
                 Item::Damage(damage) => Err(damage),
                 // etcd has nothing but buckets here; what else there is, is kept by bbolt and read by nobody.
-                Item::Element(_) | Item::Slack { .. } => Ok(()),
+                Item::Element(_) | Item::Hazard(_) | Item::Slack { .. } => Ok(()),
             };
             if let Err(found) = found {
                 damage.push(found);
@@ -240,7 +242,7 @@ impl Db {
                 damaged(damage);
                 ControlFlow::Continue(())
             }
-            Item::Slack { .. } => ControlFlow::Continue(()),
+            Item::Hazard(_) | Item::Slack { .. } => ControlFlow::Continue(()),
         });
         first.map_or(Ok(()), |damage| Err(Error::Damaged(damage)))
     }

@@ -1,6 +1,6 @@
 use std::ops::ControlFlow;
 
-use super::damage::{Damage, DamageKind};
+use super::damage::{Damage, DamageKind, Hazard, HazardKind};
 use super::leaf::{Child, Element, Leaf, children};
 use super::meta::Meta;
 use super::page::{BRANCH, LEAF, PageHeader, PageSet, Pager};
@@ -13,6 +13,8 @@ pub enum Item<'a> {
     Element(Element<'a>),
     /// Something that cannot be read. The walk goes on behind it.
     Damage(Damage),
+    /// Something that can be read, and on which etcd fails later.
+    Hazard(Hazard),
     /// Bytes behind the elements of a page, where bbolt writes none.
     Slack {
         /// The page.
@@ -104,6 +106,13 @@ impl Walk<'_, '_> {
                 match children(bytes, header) {
                     Ok(children) if children.is_empty() => visit(damage(None, DamageKind::EmptyBranch))?,
                     Ok(children) => {
+                        if children.len() == 1 {
+                            visit(Item::Hazard(Hazard { page, kind: HazardKind::OneChild }))?;
+                        }
+                        let first = children.first().map(|(key, _)| key.as_slice());
+                        if !stack.is_empty() && first != Some(&bounds.low) {
+                            visit(Item::Hazard(Hazard { page, kind: HazardKind::Separator }))?;
+                        }
                         if let Some(index) = out_of_order(&children, &bounds) {
                             visit(damage(Some(index), DamageKind::KeyOrder))?;
                         }
@@ -114,7 +123,13 @@ impl Walk<'_, '_> {
                 continue;
             }
             match Leaf::new(page, page * self.meta.page_size, bytes, header) {
-                Ok(leaf) => self.leaf(leaf, &bounds, &mut last_key, visit)?,
+                Ok(leaf) => {
+                    let first = leaf.element(0).ok().map(|element| element.key);
+                    if !stack.is_empty() && first.is_some_and(|first| first != bounds.low) {
+                        visit(Item::Hazard(Hazard { page, kind: HazardKind::Separator }))?;
+                    }
+                    self.leaf(leaf, &bounds, &mut last_key, visit)?;
+                }
                 Err(kind) => visit(damage(None, kind))?,
             }
         }
