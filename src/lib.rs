@@ -70,6 +70,7 @@ pub mod report;
 pub mod resource;
 pub mod scan;
 pub mod secret;
+pub mod snapshot;
 pub mod source;
 #[cfg(feature = "etcd")]
 pub mod storage;
