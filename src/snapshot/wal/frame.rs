@@ -15,8 +15,8 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 /// How many bytes of a frame [`Frame::recognize`] looks at.
 pub(super) const HEAD_BYTES: u64 = 96;
 
-/// The longest record that is read, in bytes. etcd takes whatever the file has room for; a request of one gigabyte is none that raft
-/// would have let pass (`maxSendBytes`, 512 MB), and a sparse file has room for anything.
+/// The longest record that is read, in bytes. etcd takes whatever the file has room for; a request of one gigabyte is
+/// none that raft would have let pass (`maxSendBytes`, 512 MB), and a sparse file has room for anything.
 pub const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// The lengths of a frame's parts, in bytes.
@@ -37,8 +37,8 @@ impl Frame {
         LENGTH_BYTES + self.record + u64::from(self.padding)
     }
 
-    /// A frame as etcd writes it, judged by its first [`HEAD_BYTES`] alone, so that looking for frames in a large file takes time in
-    /// proportion to the file. `rest` is how many bytes there are in all.
+    /// A frame as etcd writes it, judged by its first [`HEAD_BYTES`] alone, so that looking for frames in a large file
+    /// takes time in proportion to the file. `rest` is how many bytes there are in all.
     ///
     /// Every field has its place and its length, down to those of the entry: what passes is read by `Record::parse`.
     pub(super) fn recognize(head: &[u8], rest: u64) -> Option<Self> {
@@ -118,8 +118,8 @@ impl Head<'_> {
     }
 }
 
-/// Whether some sector's part of a frame is all zeros (etcd's `isTornEntry`). The frame's length field is not part of `payload`, which
-/// begins at `offset` of the file; its padding is.
+/// Whether some sector's part of a frame is all zeros (etcd's `isTornEntry`). The frame's length field is not part of
+/// `payload`, which begins at `offset` of the file; its padding is.
 pub(super) fn is_torn(payload: &[u8], offset: u64) -> bool {
     let first = usize::try_from(SECTOR_BYTES - offset % SECTOR_BYTES).unwrap_or(usize::MAX);
     let (first, others) = payload.split_at(first.min(payload.len()));

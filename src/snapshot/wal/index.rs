@@ -44,7 +44,8 @@ pub struct IndexedEntry {
 pub enum Fate {
     /// It is part of raft's log.
     Effective,
-    /// A later entry has the same index or a lower one: a new leader overrode it. It was never applied, and is on disk all the same.
+    /// A later entry has the same index or a lower one: a new leader overrode it. It was never applied, and is on disk
+    /// all the same.
     Discarded,
     /// It was found behind damage or behind the end, and has no say in the fate of others.
     Unverified,
@@ -125,8 +126,8 @@ impl Index {
         entry.fate == Fate::Effective && entry.index <= self.commit()
     }
 
-    /// The committed entries that a database does not have yet whose `consistent_index` (in the bucket `meta`) is this. After a
-    /// crash that is up to 100 ms of writes: etcd applies them again when it starts.
+    /// The committed entries that a database does not have yet whose `consistent_index` (in the bucket `meta`) is this.
+    /// After a crash that is up to 100 ms of writes: etcd applies them again when it starts.
     pub fn not_yet_in_db(&self, consistent_index: u64) -> impl Iterator<Item = &IndexedEntry> {
         self.entries.iter().filter(move |entry| entry.index > consistent_index && self.is_committed(entry))
     }

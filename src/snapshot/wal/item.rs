@@ -7,7 +7,8 @@ use super::Record;
 pub enum Mode {
     /// As etcd reads: up to the first damage.
     Strict,
-    /// Past the damage, and behind the end: wherever bytes look like a record of etcd's making, they are listed as one, unverified.
+    /// Past the damage, and behind the end: wherever bytes look like a record of etcd's making, they are listed as one,
+    /// unverified.
     Salvage,
 }
 
@@ -54,7 +55,8 @@ pub struct Damage {
 pub enum DamageKind {
     /// The file ends inside a frame. etcd cuts such a tail off.
     Truncated,
-    /// Part of the last frames was never written: a sector of it is all zeros, in the last segment. etcd cuts it off as well.
+    /// Part of the last frames was never written: a sector of it is all zeros, in the last segment. etcd cuts it off as
+    /// well.
     Torn,
     /// Anything else. etcd refuses to start.
     Corrupt(Corruption),

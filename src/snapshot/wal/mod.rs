@@ -1,8 +1,9 @@
 //! etcd's write-ahead log: every request that a member ever got, until its segment is purged.
 //!
-//! The log outlives what it says. A value that was overwritten, compacted and defragmented away is still in the segment it was first
-//! written to, and a small cluster keeps its first segment for ever. It also holds what was never applied: the branch of a transaction
-//! that was not taken, the value that a comparison names, and entries of a leader that lost its office.
+//! The log outlives what it says. A value that was overwritten, compacted and defragmented away is still in the segment
+//! it was first written to, and a small cluster keeps its first segment for ever. It also holds what was never applied:
+//! the branch of a transaction that was not taken, the value that a comparison names, and entries of a leader that lost
+//! its office.
 //!
 //! ```text
 //! Directory     the segments of a `member/wal`, and what else lies there
@@ -11,6 +12,25 @@
 //! Index         which entries count, which were discarded, what is committed
 //! Request       what an entry asks for, and every value in it
 //! RaftSnapshot  a `.snap` file of `member/snap`
+//! ```
+//!
+//! No request says whether it was applied; an [`Index`] says which entries count and are committed.
+//!
+//! ```
+//! use atrest::snapshot::wal::{Fate, Index, Mode, Request, Wal};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/etcd/wal/two-segments");
+//! let wal = Wal::open(path.as_ref())?;
+//! let index = Index::build(&wal, Mode::Salvage)?;
+//! let mut overridden = Vec::new();
+//! index.visit(&wal, |indexed, entry| {
+//!     let request = Request::parse(&entry);
+//!     if indexed.fate == Fate::Discarded {
+//!         request.for_each_value(|value| overridden.push((indexed.index, request.to_string(), value.value.len())));
+//!     }
+//! })?;
+//! assert_eq!(overridden, [(22, "put /registry/secrets/demo/overridden".to_owned(), 20)]);
+//! # Ok::<(), atrest::snapshot::wal::Error>(())
 //! ```
 //!
 //! Sources: etcd `server/storage/wal` (framing and checksums), `walpb/record.proto`, `raft/raftpb/raft.proto`,

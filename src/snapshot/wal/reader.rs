@@ -111,8 +111,8 @@ impl<'w> Records<'w> {
         self.first_damage.clone().map_or(End::Clean, End::Damaged)
     }
 
-    /// The segments whose checksums begin with one that there is nothing to compare with, so far: the first one, unless it is the
-    /// first of all, and those behind damage.
+    /// The segments whose checksums begin with one that there is nothing to compare with, so far: the first one, unless
+    /// it is the first of all, and those behind damage.
     #[must_use]
     pub fn unverified_starts(&self) -> &[usize] {
         &self.unverified_starts
@@ -249,7 +249,10 @@ impl<'w> Records<'w> {
                 && let Some(frame) = Frame::recognize(bytes, rest)
             {
                 self.leftover(run, place);
-                self.pass(frame, Check::Unverified, None);
+                let end = offset + LENGTH_BYTES + frame.record;
+                let padding = self.window.at(self.segments, segment, end, frame.padding.into())?;
+                let padding = padding.get(..frame.padding.into()).and_then(|padding| not_zero(padding, end));
+                self.pass(frame, Check::Unverified, padding);
                 return Ok(Phase::Scan { place, run: None });
             }
             let bytes = usize::try_from(piece).ok().and_then(|len| bytes.get(..len)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Two segments of a write-ahead log, the first as long as the first byte says in pieces of eight: read to an end, and the same in both modes up
-//! to the first damage.
+//! Two segments of a write-ahead log, the first as long as the first byte says in pieces of eight: read to an end, and
+//! the same in both modes up to the first damage.
 #![no_main]
 
 use atrest::snapshot::input::Input;

@@ -1,10 +1,11 @@
 //! Tests 65 to 67 and 70 of the specification: which entries count, and how damage is told apart.
 
 use atrest::snapshot::wal::{
-    Check, Corruption, Damage, DamageKind, Directory, End, Fate, HardState, Index, Leftover, LeftoverPlace, Metadata,
-    Mode, Request, Wal,
+    Check, Corruption, Damage, DamageKind, Directory, End, Fate, HardState, Index, Leftover, LeftoverPlace,
+    MAX_RECORD_BYTES, Metadata, Mode, Request, Segment, Wal,
 };
 
+use super::synthetic::Writer;
 use super::{FIRST, SECOND, at, file, in_memory, index, read, segment, vectors, wal};
 
 fn effective(index: &Index) -> (usize, u64) {
@@ -198,6 +199,8 @@ fn records_behind_the_end_are_salvaged() {
     let mut bytes = file(SECOND);
     // As if the tail from entry 30 on had been cut off without being zeroed.
     bytes[1184..1192].fill(0);
+    // The padding behind entry 31.
+    bytes[1486] = 1;
     let strict = read(&in_memory(&bytes), Mode::Strict);
     let behind = Leftover { at: at(0, 1192), bytes: 1512 - 1192, place: LeftoverPlace::BehindEnd };
     assert_eq!((strict.leftovers, strict.damage), (vec![behind], vec![]));
@@ -205,6 +208,8 @@ fn records_behind_the_end_are_salvaged() {
     let unverified: Vec<_> = salvaged.entries().iter().filter(|entry| entry.fate == Fate::Unverified).collect();
     assert_eq!(unverified.iter().map(|entry| entry.index).collect::<Vec<_>>(), [31]);
     assert_eq!((effective(&salvaged), salvaged.commit(), salvaged.end), ((6, 29), 28, End::Clean));
+    let places: Vec<_> = salvaged.leftovers.iter().map(|found| (found.at.offset, found.bytes, found.place)).collect();
+    assert_eq!(places, [(1192, 1301 - 1192, LeftoverPlace::BehindEnd), (1486, 1, LeftoverPlace::Padding)]);
 }
 
 #[test]
@@ -213,4 +218,43 @@ fn a_directory_is_opened_by_its_names() {
     assert_eq!((listed.segments.len(), listed.remnants.len()), (2, 0));
     let wal = listed.open().expect("a log");
     assert_eq!(wal.segments().iter().map(|segment| segment.sequence()).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+/// A preallocated segment whose last record says that it goes on to the end of it.
+#[test]
+fn a_record_is_not_read_into_memory_because_a_sparse_file_has_room_for_it() {
+    let path = tempfile::tempdir().expect("a directory");
+    let path = path.path().join("0000000000000000-0000000000000000.wal");
+    let mut bytes = file(FIRST);
+    bytes.extend((MAX_RECORD_BYTES + 1).to_le_bytes());
+    std::fs::write(&path, bytes).expect("a file");
+    let sparse = std::fs::File::options().write(true).open(&path).expect("a file");
+    sparse.set_len(4464 + MAX_RECORD_BYTES + 100).expect("a sparse file");
+    let index = index(&Wal::new(vec![Segment::open(&path).expect("a segment")]), Mode::Strict);
+    let kind = DamageKind::Corrupt(Corruption::TooLong { bytes: MAX_RECORD_BYTES + 1 });
+    assert_eq!(index.end, damaged(0, 4464, kind));
+    assert_eq!(effective(&index), (23, 23));
+}
+
+#[test]
+fn records_longer_than_one_read_are_read() {
+    let mut writer = Writer::default();
+    let sizes = [1, 300_000, 262_144, 0, 2_000_000, 7];
+    for (index, size) in (1..).zip(sizes) {
+        writer.entry(0, 1, index, &vec![7; size]);
+    }
+    writer.bytes.resize(writer.bytes.len() + 1_000_000, 0);
+    for mode in [Mode::Strict, Mode::Salvage] {
+        let wal = in_memory(&writer.bytes);
+        let index = index(&wal, mode);
+        assert_eq!((&index.end, index.leftovers.len()), (&End::Clean, 0));
+        let mut found = Vec::new();
+        index.visit(&wal, |_, entry| found.push(entry.data.len())).expect("a second pass");
+        assert_eq!(found, sizes);
+    }
+    // The first of them is damaged; the others are found again.
+    let mut damaged = writer.bytes.clone();
+    damaged[0] = 0;
+    let salvaged = index(&in_memory(&damaged), Mode::Salvage);
+    assert_eq!(salvaged.entries().iter().map(|entry| entry.index).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
 }

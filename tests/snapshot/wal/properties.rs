@@ -45,8 +45,8 @@ fn both_modes(wal: &Wal) -> (Index, Index) {
     (strict, salvaged)
 }
 
-/// Where in a frame bits lie that no checksum covers: those of the length that mean nothing, the record's type, and those of its checksum
-/// from the 33rd on.
+/// Where in a frame bits lie that no checksum covers: those of the length that mean nothing, the record's type, and
+/// those of its checksum from the 33rd on.
 fn is_free(at: usize, bit: u8, frames: &[usize]) -> bool {
     let frame = frames.iter().rfind(|frame| **frame <= at).expect("a frame");
     matches!((at - frame, bit), (7 | 9, _) | (15, 4..=6))

@@ -57,7 +57,8 @@ impl fmt::Display for V2Request<'_> {
     }
 }
 
-/// The first key that is written or deleted, and how many operations there are of each kind: `txn /a (2 puts, else 1 range)`.
+/// The first key that is written or deleted, and how many operations there are of each kind: `txn /a (2 puts, else 1
+/// range)`.
 impl fmt::Display for Txn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("txn")?;

@@ -1,7 +1,8 @@
 //! What an entry of raft's log asks for, and the values in it. Nothing is copied.
 //!
-//! A value hides in a put, in the puts of both branches of a transaction, in a comparison with a value, and in a request of the v2 API.
-//! Sources: etcd `api/etcdserverpb/raft_internal.proto`, `rpc.proto`, `etcdserver.proto`; `EtcdServer.applyEntryNormal`.
+//! A value hides in a put, in the puts of both branches of a transaction, in a comparison with a value, and in a
+//! request of the v2 API. Sources: etcd `api/etcdserverpb/raft_internal.proto`, `rpc.proto`, `etcdserver.proto`;
+//! `EtcdServer.applyEntryNormal`.
 
 mod describe;
 mod message;

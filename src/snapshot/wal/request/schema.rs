@@ -1,8 +1,8 @@
 //! Which fields the messages of raft's log have, and of which type.
 //!
-//! etcd tells a request of the v3 API from one of the v2 API by trying: what does not unmarshal as `InternalRaftRequest` is a v2
-//! `Request`. So all fields are checked here that etcd's generated code would check, down to the last message. Fields that are not listed
-//! are skipped, as there.
+//! etcd tells a request of the v3 API from one of the v2 API by trying: what does not unmarshal as
+//! `InternalRaftRequest` is a v2 `Request`. So all fields are checked here that etcd's generated code would check, down
+//! to the last message. Fields that are not listed are skipped, as there.
 
 use crate::protobuf::{Field, Reader};
 

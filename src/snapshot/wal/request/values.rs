@@ -46,7 +46,8 @@ pub struct PlaintextPassword<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Shows every value in the request, those of branches that were not taken as well. A put without a value is one with an empty value.
+    /// Shows every value in the request, those of branches that were not taken as well. A put without a value is one
+    /// with an empty value.
     pub fn for_each_value(&self, mut visit: impl FnMut(Value<'a>)) {
         match self {
             Self::Raft(request) => visit_raft(request, &mut visit),
