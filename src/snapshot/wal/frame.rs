@@ -15,8 +15,9 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 /// How many bytes of a frame [`Frame::recognize`] looks at.
 pub(super) const HEAD_BYTES: u64 = 96;
 
-/// The longest record that is read, in bytes. etcd takes whatever the file has room for; a request of one gigabyte is
-/// none that raft would have let pass (`maxSendBytes`, 512 MB), and a sparse file has room for anything.
+/// The longest record that is read, in bytes. etcd takes whatever the file has room for, and a sparse file has room for
+/// anything; but members take no message of more than 512 MiB from each other (`readBytesLimit` in
+/// `rafthttp/msg_codec.go`).
 pub const MAX_RECORD_BYTES: u64 = 1 << 30;
 
 /// The lengths of a frame's parts, in bytes.

@@ -139,7 +139,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(entries in prop::collection::vec((1_u64..20, prop::collection::vec(any::<u8>(), 0..700)), 0..20)) {
+    fn what_is_written_is_read(
+        entries in prop::collection::vec((1_u64..20, prop::collection::vec(any::<u8>(), 0..700)), 0..20),
+    ) {
         let mut writer = Writer::default();
         for (index, data) in &entries {
             writer.entry(0, 1, *index, data);

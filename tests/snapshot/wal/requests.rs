@@ -150,6 +150,18 @@ fn a_request_is_of_the_v2_api_when_it_is_none_of_the_v3_api() {
 }
 
 #[test]
+fn a_request_has_its_number_and_user_in_a_header() {
+    let header = tagged(b"\xa2\x06", &[number(1, 1000), bytes(2, b"alice")].concat());
+    let data = [bytes(9, &number(1, 0x7f)), header].concat();
+    let Request::Raft(request) = normal(&data) else { panic!("{:?}", normal(&data)) };
+    assert_eq!((request.id(), request.username()), (1000, Key(b"alice")));
+    assert_eq!(request.operation(), Some(Operation::LeaseRevoke { id: 0x7f }));
+    let older = [number(1, 7), data].concat();
+    let Request::Raft(request) = normal(&older) else { panic!("{:?}", normal(&older)) };
+    assert_eq!((request.id(), &*normal(&older).to_string()), (7, "lease_revoke 7f"));
+}
+
+#[test]
 fn what_is_no_request_may_be_a_value() {
     // A put whose key is a number.
     let data = [bytes(4, &number(1, 5)), bytes(9, b"x")].concat();

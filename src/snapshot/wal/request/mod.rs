@@ -66,9 +66,8 @@ impl<'a> RaftRequest<'a> {
     /// The number by which the member that sent the request knows it again.
     #[must_use]
     pub fn id(&self) -> u64 {
-        let header = self.0.bytes(100).and_then(|header| Message(header).varint(1));
-        // Up to etcd 3.0 it was a field of its own.
-        header.or_else(|| self.0.varint(1)).unwrap_or(0)
+        let own = self.0.varint(1).filter(|id| *id != 0);
+        own.or_else(|| Message(self.0.bytes(100)?).varint(1)).unwrap_or(0)
     }
 
     /// The user who sent it, when etcd asks for one; empty otherwise.

@@ -65,7 +65,7 @@ impl Schema {
 
 /// `etcdserverpb.InternalRaftRequest`
 pub(super) static INTERNAL_RAFT_REQUEST: Schema = Schema(&[
-    (100, M(&Schema(&[(1, V), (2, B), (3, V)]))),
+    (100, M(&Schema(&[(1, V), (2, B), (3, V), (4, V)]))),
     (1, V),
     (2, M(&V2_REQUEST)),
     (3, M(&RANGE)),
