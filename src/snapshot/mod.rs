@@ -19,12 +19,13 @@ mod key_value;
 mod live;
 mod open;
 mod rebuild;
-mod remnants;
 mod records;
+mod remnants;
 mod revision;
 pub mod schema;
 mod trailer;
 mod values;
+pub mod wal;
 
 use std::path::Path;
 
@@ -37,8 +38,8 @@ pub use input::Input;
 pub use key_value::KeyValue;
 pub use live::{Order, View};
 pub use rebuild::{Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource};
-pub use remnants::Remnants;
 pub use records::{BadRecord, Problems, Record, RecordError, RecordKind};
+pub use remnants::Remnants;
 pub use revision::{InvalidRevision, Revision};
 pub use trailer::Trailer;
 pub use values::Values;

@@ -6,3 +6,4 @@ mod corrupt;
 mod expected;
 mod fixture;
 mod rebuild;
+mod wal;
