@@ -9,7 +9,7 @@ mod synthetic;
 use std::fs;
 use std::path::PathBuf;
 
-use atrest::snapshot::input::Input;
+use atrest::snapshot::Input;
 use atrest::snapshot::wal::{Check, Damage, Index, Item, Leftover, Mode, Position, Record, RecordKind, Segment, Wal};
 
 const FIRST: &str = "two-segments/0000000000000000-0000000000000000.wal";
