@@ -170,10 +170,10 @@ fn seal<K>(shared: &Shared<K>, value: &StoredValue) -> Result<Sealed, Refusal<No
     };
     let list = shared.transformers.transformer_for_resource(resource.group, resource.resource);
     let context = DataContext::new(&value.key);
-    let mut sealed = sealed_anew(list, &opened.data, context);
+    let mut sealed = list.seal_and_reopen(&opened.data, context);
     if list.write_kms().is_some() && matches!(sealed, Ok(None)) {
         // The KMS may have changed its key between sealing and opening.
-        sealed = sealed_anew(list, &opened.data, context);
+        sealed = list.seal_and_reopen(&opened.data, context);
     }
     let fatal = matches!(sealed, Err(transformer::Error::WriteStateExpired { .. }));
     let message = match sealed {
@@ -191,17 +191,6 @@ fn seal<K>(shared: &Shared<K>, value: &StoredValue) -> Result<Sealed, Refusal<No
         Err(error) => format!("cannot be sealed: {error}"),
     };
     Err(Refusal(NotSealed::CannotWrite { row: Box::new(VerifyRow { message, ..judged.row }), fatal }))
-}
-
-/// What is to be stored, unless it opens to something else, or as stale.
-fn sealed_anew(
-    list: &ResourceTransformer,
-    plaintext: &[u8],
-    context: DataContext<'_>,
-) -> Result<Option<Vec<u8>>, transformer::Error> {
-    let mut sealed = Vec::new();
-    let same = list.seal_and_reopen(plaintext, context, &mut sealed)?;
-    Ok(same.then_some(sealed))
 }
 
 fn rewritten<K>(shared: &Shared<K>, old: &StoredValue, new: &StoredValue) -> Outcome {

@@ -3,6 +3,7 @@
 //! Field names and the names of the classes are API. A field may be added; [`SCHEMA_VERSION`] changes when one changes its
 //! meaning or goes away.
 
+mod backup;
 mod class;
 mod key;
 #[cfg(feature = "kms")]
@@ -13,6 +14,7 @@ mod rekey;
 mod scan;
 mod verify;
 
+pub use backup::{RewriteGroup, RewriteReport};
 pub use class::Class;
 pub use key::{EtcdKey, ValueRow, key_id_hash, key_in_words, place_of, short_key_id_hash};
 #[cfg(feature = "kms")]

@@ -207,8 +207,7 @@ impl ResourceTransformer {
         }
     }
 
-    /// Appends the stored form of a plaintext to `out`, opens it again by all of the list, and says whether that gives the same,
-    /// and as current.
+    /// The stored form of a plaintext, unless all of the list opens it to something else, or as stale.
     ///
     /// Where a KMS writes, its own data key opens it: whether the KMS gives that back is made sure of when writing begins, and
     /// when what was written is read by somebody.
@@ -216,20 +215,17 @@ impl ResourceTransformer {
     /// # Errors
     ///
     /// As [`Transformer::transform_to_storage`].
-    pub fn seal_and_reopen(
-        &self,
-        plaintext: &[u8],
-        context: DataContext<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        if let Some(kms) = self.write_kms() {
-            out.extend_from_slice(&kms.label().prefix());
-            return kms.seal_and_reopen(plaintext, context, out);
-        }
-        let start = out.len();
-        self.seal(plaintext, context, out)?;
-        let (reopened, _) = self.open(out.get(start..).unwrap_or_default(), context)?;
-        Ok(!reopened.stale && reopened.data.same_as(plaintext))
+    pub fn seal_and_reopen(&self, plaintext: &[u8], context: DataContext<'_>) -> Result<Option<Vec<u8>>, Error> {
+        let mut sealed = Vec::new();
+        let same = if let Some(kms) = self.write_kms() {
+            sealed.extend_from_slice(&kms.label().prefix());
+            kms.seal_and_reopen(plaintext, context, &mut sealed)?
+        } else {
+            self.seal(plaintext, context, &mut sealed)?;
+            let (reopened, _) = self.open(&sealed, context)?;
+            !reopened.stale && reopened.data.same_as(plaintext)
+        };
+        Ok(same.then_some(sealed))
     }
 
     /// Reads a header with the names of this list, so that names with a colon are recognised.

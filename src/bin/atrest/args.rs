@@ -45,6 +45,9 @@ pub(crate) enum Command {
     Decrypt(CryptArgs),
     /// Seal plaintext from standard input as kube-apiserver would store it
     Encrypt(CryptArgs),
+    /// Look into snapshots and data directories, and write them anew
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Check an EncryptionConfiguration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -65,6 +68,93 @@ pub(crate) enum ConfigCommand {
     Check(ConfigCheckArgs),
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Write a new snapshot whose values are all under the first provider
+    Rekey(SnapshotRekeyArgs),
+    /// Write a new snapshot without some keys
+    Redact(SnapshotRedactArgs),
+    /// Write a new snapshot in the clear: whoever has it has everything
+    Decrypt(SnapshotDecryptArgs),
+}
+
+/// The file, as an argument or by a flag.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotArg {
+    /// Snapshot; a data directory is named with --data-dir
+    #[arg(value_parser = file(), conflicts_with_all = ["snapshot", "data_dir"], value_name = "FILE")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// The new snapshot.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "New snapshot")]
+pub(crate) struct TargetArgs {
+    /// File to write, which only its owner can read
+    #[arg(long, value_parser = file(), value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Replace the file when it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Keep only the last value of each key
+    #[arg(long)]
+    pub(crate) drop_history: bool,
+    /// Leave alarms out, with which the restored cluster would begin
+    #[arg(long)]
+    pub(crate) drop_alarms: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotRekeyArgs {
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArg,
+    /// Leave values as they are that cannot be read, in place of writing nothing
+    #[arg(long)]
+    pub(crate) keep_unreadable: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotDecryptArgs {
+    #[command(flatten)]
+    pub(crate) rekey: SnapshotRekeyArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotRedactArgs {
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArg,
+    /// Only this etcd key; may be given again
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+}
+
+/// Where API servers store.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Selection")]
+pub(crate) struct LayoutArgs {
+    /// kube-apiserver's --etcd-prefix, when it is not /registry, /kubernetes.io or /openshift.io
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) etcd_prefix: Vec<String>,
+}
+
 /// Where the values come from: etcd, unless a file is named.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SourceArgs {
@@ -75,7 +165,7 @@ pub(crate) struct SourceArgs {
 }
 
 /// A file that is read in place of etcd.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Source: a file")]
 pub(crate) struct FileArgs {
     /// Snapshot, or a copy of member/snap/db; also gzip, zstd or ZIP, and - for standard input

@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use atrest::causes::Chain;
-use atrest::{config, kms, rekey, resource, snapshot, storage, transformer};
+use atrest::{backup, config, kms, rekey, resource, snapshot, storage, transformer};
 
 /// Done, with findings.
 pub(crate) const FINDINGS: u8 = 1;
@@ -36,6 +36,7 @@ pub(crate) enum Failure {
     Transformers(transformer::Error),
     Storage(storage::Error),
     Snapshot(snapshot::Error),
+    Backup(backup::Error),
     Rekey(rekey::Error),
     /// A KMS plugin that nobody can talk to.
     Kms(kms::Error),
@@ -57,10 +58,15 @@ impl Failure {
             | Self::Selection(_)
             | Self::Transformers(_)
             | Self::Kms(kms::Error::NoSocket { .. } | kms::Error::NotASocket { .. })
+            | Self::Snapshot(snapshot::Error::SameFile { .. } | snapshot::Error::Exists { .. })
             | Self::Snapshot(snapshot::Error::FutureRevision { .. } | snapshot::Error::Compacted { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
-            Self::Rekey(rekey::Error::Storage(_)) | Self::Storage(_) | Self::Kms(_) | Self::Snapshot(_) => SOURCE,
+            Self::Rekey(rekey::Error::Storage(_))
+            | Self::Storage(_)
+            | Self::Kms(_)
+            | Self::Snapshot(_)
+            | Self::Backup(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Output(_) => PARTIAL,
         }
@@ -90,6 +96,15 @@ impl From<storage::Error> for Failure {
 impl From<snapshot::Error> for Failure {
     fn from(error: snapshot::Error) -> Self {
         Self::Snapshot(error)
+    }
+}
+
+impl From<backup::Error> for Failure {
+    fn from(error: backup::Error) -> Self {
+        match error {
+            backup::Error::Snapshot(error) => Self::Snapshot(error),
+            error => Self::Backup(error),
+        }
     }
 }
 
@@ -149,6 +164,7 @@ impl fmt::Display for Failure {
             }
             Self::Storage(error) => Chain(error).fmt(f),
             Self::Snapshot(error) => Chain(error).fmt(f),
+            Self::Backup(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
             Self::Value { class, message } => write!(f, "{class}: {message}"),

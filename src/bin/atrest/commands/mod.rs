@@ -6,6 +6,7 @@ mod kms;
 mod lines;
 mod rekey;
 mod scan;
+mod snapshot;
 mod source;
 mod verify;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
         Command::Kms(KmsCommand::Check(check)) => block_on(kms::run(check)),
         Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt, args.quiet),
         Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt, args.quiet),
+        Command::Snapshot(command) => block_on(snapshot::run(command, args.quiet)),
         Command::Scan(scan) => block_on(scan::run(scan, args.quiet)),
         Command::Verify(verify) => block_on(verify::run(verify, args.quiet)),
         Command::Rekey(rekey) => block_on(rekey::run(rekey, args.quiet)),
@@ -50,13 +52,16 @@ fn selection_of(args: &SelectionArgs) -> Result<Selection, Failure> {
     if args.namespace.as_deref() == Some("") {
         return Err(Failure::Usage("--namespace is empty: leave it out for all namespaces".to_owned()));
     }
-    let layout = if args.etcd_prefix.is_empty() { KeyLayout::default() } else { KeyLayout::new(&args.etcd_prefix) };
     Ok(Selection {
-        layout,
+        layout: layout_of(&args.etcd_prefix),
         resources: args.resource.iter().map(|text| GroupResource::resolve(text.trim())).collect(),
         namespace: args.namespace.clone(),
         key_prefix: args.prefix.as_ref().map(|prefix| prefix.clone().into_bytes()),
     })
+}
+
+fn layout_of(prefixes: &[String]) -> KeyLayout {
+    if prefixes.is_empty() { KeyLayout::default() } else { KeyLayout::new(prefixes) }
 }
 
 fn given(file: Option<&PathBuf>) -> Option<PathBuf> {
@@ -124,6 +129,16 @@ impl Keys {
         };
         let kms =
             Kms::new(&transformers, options).map_err(|error| Failure::Usage(format!("--kms-endpoint: {error}")))?;
+        Ok(Self { transformers, kms: Arc::new(kms) })
+    }
+}
+
+impl Keys {
+    /// Of commands that open nothing.
+    fn none() -> Result<Self, Failure> {
+        let transformers = Arc::new(ResourceTransformers::from_configurations(&[])?);
+        let kms = Kms::new(&transformers, atrest::kms::Options::default())
+            .map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Self { transformers, kms: Arc::new(kms) })
     }
 }

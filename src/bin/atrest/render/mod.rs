@@ -1,5 +1,6 @@
 //! How results are shown. Everything here writes to a `Write`; nothing decides.
 
+mod backup;
 mod reports;
 mod sheet;
 

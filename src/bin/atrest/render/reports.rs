@@ -18,7 +18,7 @@ fn plural(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
-fn values(count: u64) -> String {
+pub(super) fn values(count: u64) -> String {
     plural(count, "value", "values")
 }
 
@@ -102,7 +102,7 @@ impl Printable for ScanReport {
 }
 
 /// The findings, but of each verdict no more than so many that there is room for all verdicts.
-fn findings(rows: &[VerifyRow]) -> Sheet {
+pub(super) fn findings(rows: &[VerifyRow]) -> Sheet {
     let mut by_class: BTreeMap<Class, Vec<&VerifyRow>> = BTreeMap::new();
     for row in rows {
         by_class.entry(row.class).or_default().push(row);
@@ -122,7 +122,7 @@ fn findings(rows: &[VerifyRow]) -> Sheet {
 }
 
 /// What is left out of the table of findings.
-fn left_out(rows: &[VerifyRow]) -> Option<String> {
+pub(super) fn left_out(rows: &[VerifyRow]) -> Option<String> {
     let shown = findings(rows).rows.len();
     let left = rows.len().checked_sub(shown).filter(|left| *left > 0)?;
     Some(format!("{}: -o json has them all", plural(left as u64, "more finding", "more findings")))
