@@ -16,4 +16,5 @@ mod large;
 mod precautions;
 mod rekey;
 mod scan;
+mod snapshot;
 mod verify;
