@@ -57,8 +57,8 @@ impl fmt::Debug for Object {
 /// float, as with `kubectl`. Of CBOR's times only those with tag 0 become text, and of equal keys the last counts.
 ///
 /// # Errors
-/// Those of [`identify`](super::identify), [`Error::TooDeep`], and [`Error::TooMuch`]. What Kubernetes could not read is
-/// [`Error::Malformed`], such as a field with another wire type than its own.
+/// When the plaintext is not one whole object with a kind and an `apiVersion`; see [`Error`]. What Kubernetes could not read
+/// is [`Error::Malformed`], such as a field with another wire type than its own.
 pub fn decode(plaintext: &[u8]) -> Result<Object, Error> {
     let format = Format::of(plaintext)?;
     let mut unknown = false;

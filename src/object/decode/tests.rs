@@ -369,7 +369,7 @@ fn debug_shows_no_content() {
 }
 
 proptest! {
-    /// What has an identity need not decode, as only this reads all of it; what decodes has that identity.
+    /// Either may fail where the other does not: this one reads all of protobuf, `identify` wants metadata to be metadata.
     #[test]
     fn any_bytes_are_an_object_or_an_error(magic in 0..5_usize, bytes: Vec<u8>) {
         let type_meta = field(1, [field(1, "v1"), field(2, "Pod")].concat());
@@ -382,8 +382,9 @@ proptest! {
         ][magic].to_vec();
         let plaintext = [magic, bytes].concat();
         if let Ok(object) = decode(&plaintext) {
-            let identity = identify(&plaintext).unwrap();
-            prop_assert_eq!((object.api_version(), object.kind()), (&*identity.api_version, &*identity.kind));
+            if let Ok(identity) = identify(&plaintext) {
+                prop_assert_eq!((object.api_version(), object.kind()), (&*identity.api_version, &*identity.kind));
+            }
             serde_json::to_string(&object.value).unwrap();
         }
     }
