@@ -1,7 +1,7 @@
 //! An object as CBOR (RFC 8949): the self-described tag, then one map.
 //!
-//! Kubernetes writes its strings, keys included, as byte strings (`apimachinery/pkg/runtime/serializer/cbor`), and reads
-//! text strings and indefinite lengths too, so both are read here.
+//! Kubernetes writes its strings, keys included, as byte strings (`apimachinery/pkg/runtime/serializer/cbor`), and
+//! reads text strings and indefinite lengths too, so both are read here.
 
 use std::borrow::Cow;
 use std::str;

@@ -1,15 +1,17 @@
 //! What an opened value holds: which object, in which encoding, and its content.
 //!
 //! A cipher without authentication opens a damaged or misplaced value without complaint, so the plaintext itself has to
-//! show that it is whole and that it is the object of its key. [`identify`] proves the first and names the object for the
-//! second; it does not decode the rest. [`decode`] does, into what Kubernetes prints of the object. All of it reads bytes that anybody may have written: lengths are checked
-//! before use, nothing is allocated by a length from the data, and errors hold offsets but never content.
+//! show that it is whole and that it is the object of its key. [`identify`] proves the first and names the object for
+//! the second; it does not decode the rest. [`decode`] does, into what Kubernetes prints of the object. All of it reads
+//! bytes that anybody may have written: lengths are checked before use, nothing is allocated by a length from the data,
+//! and errors hold offsets but never content.
 
 mod cbor;
 mod decode;
 mod json;
 mod protobuf;
 mod schema;
+mod served;
 mod value;
 mod view;
 
@@ -190,8 +192,8 @@ impl Identity<'_> {
 
 /// Reads which object a plaintext is, and proves that the bytes are well-formed from the first to the last.
 ///
-/// For protobuf, whose nested messages cannot be told from strings without the object's schema, that is: the envelope, the
-/// object's own fields, and those of its metadata. JSON and CBOR are read all through.
+/// For protobuf, whose nested messages cannot be told from strings without the object's schema, that is: the envelope,
+/// the object's own fields, and those of its metadata. JSON and CBOR are read all through.
 ///
 /// # Errors
 /// When the plaintext is not one whole object; see [`Error`].

@@ -48,7 +48,8 @@ impl Object {
         self.value.at(path)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// Sets `metadata.resourceVersion`, which is not stored: it is the revision of the key's last change (`mod_revision`), as
+    /// Sets `metadata.resourceVersion`, which is not stored: it is the revision of the key's last change
+    /// (`mod_revision`), as
     /// `storage.APIObjectVersioner` has it.
     pub fn set_resource_version(&mut self, mod_revision: i64) {
         let Some(root) = self.value.as_object_mut() else { return };
@@ -73,8 +74,9 @@ impl Object {
         self.kind() == "Secret" && !self.api_version().contains('/')
     }
 
-    /// Replaces what a Secret keeps by how long it is: `[REDACTED, 12 bytes]`. Keys stay. What has no place in a Secret, unknown
-    /// fields and the copy that `kubectl apply` keeps in an annotation become `[REDACTED]`. Other objects stay as they are.
+    /// Replaces what a Secret keeps by how long it is: `[REDACTED, 12 bytes]`. Keys stay. What has no place in a
+    /// Secret, unknown fields and the copy that `kubectl apply` keeps in an annotation become `[REDACTED]`. Other
+    /// objects stay as they are.
     pub fn redact_secret_data(&mut self) {
         self.replace_secret_data(|content| match content {
             Content::Data(bytes) => format!("[REDACTED, {} bytes]", bytes.len()),
@@ -82,10 +84,12 @@ impl Object {
         });
     }
 
-    /// Replaces what a Secret keeps by its hash: `sha256:` and the SHA-256 of the decoded bytes in hex. What has no place in a
-    /// Secret, unknown fields and the copy that `kubectl apply` keeps in an annotation are hashed in the same way.
+    /// Replaces what a Secret keeps by its hash: `sha256:` and the SHA-256 of the decoded bytes in hex. What has no
+    /// place in a Secret, unknown fields and the copy that `kubectl apply` keeps in an annotation are hashed in the
+    /// same way.
     ///
-    /// A hash is for comparing. Whoever sees it can confirm a guess, so the hash of a short or common value is no secret.
+    /// A hash is for comparing. Whoever sees it can confirm a guess, so the hash of a short or common value is no
+    /// secret.
     pub fn hash_secret_data(&mut self) {
         self.replace_secret_data(|content| match content {
             Content::Data(bytes) | Content::Other(bytes) => format!("sha256:{}", hex::encode(Sha256::digest(bytes))),
@@ -156,7 +160,8 @@ mod tests {
     const SECRET: &str = r#"{"apiVersion":"v1","kind":"Secret","type":"Opaque","immutable":true,
         "metadata":{"name":"s","namespace":"ns","labels":{"b":"2","a":"1"},"managedFields":[{}],
             "annotations":{"kubectl.kubernetes.io/last-applied-configuration":"hunter2","note":"kept"}},
-        "data":{"password":"aHVudGVyMg==","empty":"","odd":["hunter2"],"broken":"hunter2!"},"stringData":{"a":"hunter2"},
+        "data":{"password":"aHVudGVyMg==","empty":"","odd":["hunter2"],"broken":"hunter2!"},
+        "stringData":{"a":"hunter2"},
         "(unknown fields)":{"9":"hunter2"},"more":"hunter2","none":null}"#;
 
     fn secret() -> Object {

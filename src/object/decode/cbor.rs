@@ -1,4 +1,5 @@
-//! CBOR to the tree that it stands for in JSON, as `apimachinery/pkg/runtime/serializer/cbor` reads it into unstructured objects.
+//! CBOR to the tree that it stands for in JSON, as `apimachinery/pkg/runtime/serializer/cbor` reads it into
+//! unstructured objects.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

@@ -1,7 +1,7 @@
 //! Protobuf by the table of kinds.
 //!
-//! A message is read in one pass into its fields, which are then taken in the order of JSON. If a message occurs more than
-//! once where there is one, then it is the sum of all: the fields of all are read as if they stood together.
+//! A message is read in one pass into its fields, which are then taken in the order of JSON. If a message occurs more
+//! than once where there is one, then it is the sum of all: the fields of all are read as if they stood together.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,8 @@ use crate::protobuf;
 
 /// Decodes a value, its magic included.
 pub(super) fn decode(format: Format, plaintext: &[u8], unknown: &mut bool) -> Result<Value, Error> {
-    // An API server writes all that is printed of a struct; only what was added to Kubernetes later is missing, and nil.
+    // An API server writes all that is printed of a struct; only what was added to Kubernetes later is missing, and
+    // nil.
     let absent_left = plaintext.len().saturating_add(4096);
     let mut decoder = Decoder { format, table: Table::embedded(), absent_left, unknown };
     decoder.envelope(plaintext.len(), plaintext, 0)

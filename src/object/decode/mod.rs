@@ -11,14 +11,14 @@ use std::fmt;
 use super::value::{Map, Value};
 use super::{Error, Format, from_base64};
 
-/// How deep objects, lists and messages may be nested. The deepest of Kubernetes' own stay below 30; its schemas of custom
-/// resources, which are stored as JSON, go on as far as their authors like.
+/// How deep objects, lists and messages may be nested. The deepest of Kubernetes' own stay below 30; its schemas of
+/// custom resources, which are stored as JSON, go on as far as their authors like.
 const MAX_DEPTH: usize = 100;
 
 /// The key in a message's object under which its fields are that the table of kinds does not have, by their numbers.
 ///
-/// A field that occurs once is what it holds, one that occurs more often is the list of that. Integers are
-/// signed. Other numbers are objects with their bits in hex, by the key `(fixed32)` or `(fixed64)`. Bytes are printable text,
+/// A field that occurs once is what it holds, one that occurs more often is the list of that. Integers are signed.
+/// Other numbers are objects with their bits in hex, by the key `(fixed32)` or `(fixed64)`. Bytes are printable text,
 /// or an object of fields by their numbers if they are well-formed as a message, or else in base64 under [`BASE64`].
 pub const UNKNOWN_FIELDS: &str = "(unknown fields)";
 /// The key beside [`UNKNOWN_FIELDS`] for the value of a message that is no object in JSON, such as a time.
@@ -31,8 +31,10 @@ pub const ENVELOPE: &str = "(envelope)";
 /// A decoded object.
 #[derive(Clone, PartialEq)]
 pub struct Object {
-    /// What `kubectl get -o json` prints, except that the resource version, which is no part of what is stored, is
-    /// wherever [`set_resource_version`](Self::set_resource_version) put it. Always an object.
+    /// What is stored, printed as `kubectl get -o json` prints it. Always an object.
+    ///
+    /// [`set_resource_version`](Self::set_resource_version), [`hide_managed_fields`](Self::hide_managed_fields) and
+    /// [`convert_to_served_version`](Self::convert_to_served_version) make the rest of it what `kubectl` shows.
     pub value: Value,
     /// How it is stored.
     pub format: Format,
@@ -48,17 +50,19 @@ impl fmt::Debug for Object {
 
 /// Decodes an object.
 ///
-/// Protobuf is printed by the table of all kinds that Kubernetes 1.36 stores and of older ones that it reads. Of a kind that is
-/// not in the table, the metadata is decoded; its other fields are in the root by their numbers, like [`UNKNOWN_FIELDS`].
+/// Protobuf is printed by the table of all kinds that Kubernetes 1.36 stores and of older ones that it reads. Of a kind
+/// that is not in the table, the metadata is decoded; its other fields are in the root by their numbers, like
+/// [`UNKNOWN_FIELDS`].
 ///
-/// What differs from `kubectl`: text in protobuf that is not UTF-8 is an object with its [`BASE64`] instead of text with
-/// replacement characters. Quantities are as they were stored, which for those of API servers is canonical. JSON's integers
-/// keep their value up to 2<sup>64</sup>, where `kubectl` rounds from 2<sup>63</sup> on; beyond they are the nearest
-/// float, as with `kubectl`. Of CBOR's times only those with tag 0 become text, and of equal keys the last counts.
+/// What differs from `kubectl`: text in protobuf that is not UTF-8 is an object with its [`BASE64`] instead of text
+/// with replacement characters. Quantities are as they were stored, which for those of API servers is canonical. JSON's
+/// integers keep their value up to 2<sup>64</sup>, where `kubectl` rounds from 2<sup>63</sup> on; beyond they are the
+/// nearest float, as with `kubectl`. Floats are serialized as serde_json does it, so that a large one may have an exponent
+/// where Go writes zeros. Of CBOR's times only those with tag 0 become text, and of equal keys the last counts.
 ///
 /// # Errors
-/// When the plaintext is not one whole object with a kind and an `apiVersion`; see [`Error`]. What Kubernetes could not read
-/// is [`Error::Malformed`], such as a field with another wire type than its own.
+/// When the plaintext is not one whole object with a kind and an `apiVersion`; see [`Error`]. What Kubernetes could not
+/// read is [`Error::Malformed`], such as a field with another wire type than its own.
 pub fn decode(plaintext: &[u8]) -> Result<Object, Error> {
     let format = Format::of(plaintext)?;
     let mut unknown = false;

@@ -1,7 +1,7 @@
 //! What the fields of stored messages are: a table made by reflection over the Go types of Kubernetes.
 //!
-//! `kinds.jsonl.gz` is `tests/vectors/objects/schema.jsonl`, which `tests/vectors/README.md` describes, by `gzip -9n`. It is unpacked
-//! at the first use.
+//! `kinds.jsonl.gz` is `tests/vectors/objects/schema.jsonl`, which `tests/vectors/README.md` describes, by
+//! `gzip -9n`. It is unpacked at the first use.
 
 use std::collections::HashMap;
 use std::io::Read as _;
