@@ -57,8 +57,8 @@ impl fmt::Debug for Object {
 /// What differs from `kubectl`: text in protobuf that is not UTF-8 is an object with its [`BASE64`] instead of text
 /// with replacement characters. Quantities are as they were stored, which for those of API servers is canonical. JSON's
 /// integers keep their value up to 2<sup>64</sup>, where `kubectl` rounds from 2<sup>63</sup> on; beyond they are the
-/// nearest float, as with `kubectl`. Floats are serialized as serde_json does it, so that a large one may have an exponent
-/// where Go writes zeros. Of CBOR's times only those with tag 0 become text, and of equal keys the last counts.
+/// nearest float, as with `kubectl`. How floats are written is for the serializer to say; Go writes large ones without
+/// an exponent. Of CBOR's times only those with tag 0 become text, and of equal keys the last counts.
 ///
 /// # Errors
 /// When the plaintext is not one whole object with a kind and an `apiVersion`; see [`Error`]. What Kubernetes could not

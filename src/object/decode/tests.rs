@@ -59,6 +59,24 @@ fn what_is_absent_is_printed_as_go_prints_zero() {
 }
 
 #[test]
+fn every_kind_of_the_table_is_decoded() {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        kind: Option<String>,
+    }
+
+    let lines = include_str!("../../../tests/vectors/objects/schema.jsonl").lines();
+    let kinds: Vec<_> = lines.filter_map(|line| serde_json::from_str::<Line>(line).unwrap().kind).collect();
+    for kind in &kinds {
+        let (api_version, kind) = kind.split_once(' ').unwrap();
+        let object = decode(&stored(api_version, kind, &field(1, field(1, "n")))).unwrap();
+        assert_eq!((object.api_version(), object.kind(), object.name()), (api_version, kind, Some("n")));
+        assert!(!object.unknown, "{kind}");
+    }
+    assert_eq!(kinds.len(), 164);
+}
+
+#[test]
 fn of_scalars_the_last_counts_and_messages_add_up() {
     let metadata = |number, text| field(1, field(number, text));
     let object = [metadata(1, "a"), field(3, "Opaque"), metadata(3, "ns"), field(3, "last"), metadata(1, "b")].concat();
