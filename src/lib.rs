@@ -5,7 +5,7 @@
 //!
 //! # What it does not do
 //!
-//! It does not decode objects beyond their identity. It writes to etcd only in [`rekey`]. It prints nothing.
+//! It writes to etcd only in [`rekey`]. It prints nothing.
 //!
 //! # Rooms
 //!

@@ -1,7 +1,7 @@
 //! An object as CBOR (RFC 8949): the self-described tag, then one map.
 //!
-//! Kubernetes writes its strings, keys included, as byte strings (`apimachinery/pkg/runtime/serializer/cbor`), and reads
-//! text strings and indefinite lengths too, so both are read here.
+//! Kubernetes writes its strings, keys included, as byte strings (`apimachinery/pkg/runtime/serializer/cbor`), and
+//! reads text strings and indefinite lengths too, so both are read here.
 
 use std::borrow::Cow;
 use std::str;
@@ -9,7 +9,7 @@ use std::str;
 use super::{CBOR_MAGIC, Error, Format, Found, Metadata};
 
 /// How many containers and tags may be open in one field of the object: upstream's `MaxNestedLevels`.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// Reads a value, its tag included.
 pub(super) fn read(plaintext: &[u8]) -> Result<Found<'_>, Error> {
@@ -33,21 +33,27 @@ pub(super) fn read(plaintext: &[u8]) -> Result<Found<'_>, Error> {
 }
 
 /// The first byte of a data item, its argument, and for simple values and floats everything.
-enum Head {
-    Scalar,
+pub(super) enum Head {
+    Unsigned(u64),
+    /// One less than the negative of it.
+    Negative(u64),
+    Bool(bool),
     Null,
+    /// Of no meaning in JSON.
+    Simple,
+    Float(f64),
     /// A byte or text string; without a length, its chunks follow.
     String(Charset, Option<u64>),
     /// Its number of items, or as many as there are up to a break.
     Array(Option<u64>),
     /// Its number of pairs, or as many as there are up to a break.
     Map(Option<u64>),
-    Tag,
+    Tag(u64),
     Break,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Charset {
+pub(super) enum Charset {
     Bytes,
     Utf8,
 }
@@ -63,14 +69,26 @@ enum Open {
     },
 }
 
-struct Reader<'a> {
-    len: usize,
-    rest: &'a [u8],
+pub(super) struct Reader<'a> {
+    /// Where the bytes end, counted from where offsets are counted from.
+    pub(super) len: usize,
+    pub(super) rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    fn offset(&self) -> usize {
+    pub(super) fn offset(&self) -> usize {
         self.len.saturating_sub(self.rest.len())
+    }
+
+    /// Passes over a break, if one is next.
+    pub(super) fn at_break(&mut self) -> bool {
+        match self.rest.split_first() {
+            Some((0xff, rest)) => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn take(&mut self, len: u64) -> Result<&'a [u8], Error> {
@@ -85,7 +103,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(len)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    fn head(&mut self) -> Result<Head, Error> {
+    pub(super) fn head(&mut self) -> Result<Head, Error> {
         let malformed = Error::Malformed { format: Format::Cbor, offset: self.offset() };
         let first = self.uint(1)?;
         let info = first & 0x1f;
@@ -99,17 +117,22 @@ impl<'a> Reader<'a> {
             _ => return Err(malformed),
         };
         Ok(match (first >> 5, argument) {
-            (0 | 1, Some(_)) => Head::Scalar,
+            (0, Some(number)) => Head::Unsigned(number),
+            (1, Some(number)) => Head::Negative(number),
             (2, len) => Head::String(Charset::Bytes, len),
             (3, len) => Head::String(Charset::Utf8, len),
             (4, items) => Head::Array(items),
             (5, pairs) => Head::Map(pairs),
-            (6, Some(_)) => Head::Tag,
+            (6, Some(tag)) => Head::Tag(tag),
             (7, None) => Head::Break,
-            (7, Some(22)) => Head::Null,
+            (7, Some(bits)) if info == 25 => Head::Float(half(bits)),
+            (7, Some(bits)) if info == 26 => Head::Float(single(bits)),
+            (7, Some(bits)) if info == 27 => Head::Float(f64::from_bits(bits)),
             // Two bytes for what fits into one: not well-formed, by section 3.3.
             (7, Some(0..=31)) if info == 24 => return Err(malformed),
-            (7, Some(_)) => Head::Scalar,
+            (7, Some(simple @ (20 | 21))) => Head::Bool(simple == 21),
+            (7, Some(22)) => Head::Null,
+            (7, Some(_)) => Head::Simple,
             _ => return Err(malformed),
         })
     }
@@ -139,7 +162,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The whole content of a string whose head has been read; copied if it comes in chunks.
-    fn whole_string(&mut self, charset: Charset, len: Option<u64>) -> Result<Cow<'a, [u8]>, Error> {
+    pub(super) fn whole_string(&mut self, charset: Charset, len: Option<u64>) -> Result<Cow<'a, [u8]>, Error> {
         let mut whole = Cow::Borrowed(b"".as_slice());
         self.string(charset, len, |chunk| {
             if whole.is_empty() {
@@ -185,7 +208,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the pairs of a map whose head has been read; `value` gets each key and reads the value.
-    fn map(
+    pub(super) fn map(
         &mut self,
         pairs: Option<u64>,
         mut value: impl FnMut(&mut Self, &[u8]) -> Result<(), Error>,
@@ -212,7 +235,8 @@ impl<'a> Reader<'a> {
         loop {
             let offset = self.offset();
             match self.head()? {
-                Head::Scalar | Head::Null | Head::Array(Some(0)) | Head::Map(Some(0)) => {}
+                Head::Unsigned(_) | Head::Negative(_) | Head::Bool(_) | Head::Null | Head::Simple | Head::Float(_) => {}
+                Head::Array(Some(0)) | Head::Map(Some(0)) => {}
                 Head::String(charset, len) => self.string(charset, len, |_| {})?,
                 Head::Break => match open.pop() {
                     Some(Open::Array | Open::Map { odd: false }) => {}
@@ -227,7 +251,7 @@ impl<'a> Reader<'a> {
                         // However many are announced, the data end sooner.
                         Head::Map(Some(pairs)) => Open::Counted(pairs.saturating_mul(2)),
                         Head::Map(None) => Open::Map { odd: false },
-                        Head::Tag => Open::Counted(1),
+                        Head::Tag(_) => Open::Counted(1),
                         _ => Open::Array,
                     });
                     continue;
@@ -255,7 +279,24 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn utf8(bytes: &[u8], offset: usize) -> Result<&str, Error> {
+/// A number of two bytes: appendix D of RFC 8949.
+fn half(bits: u64) -> f64 {
+    let (exponent, mantissa) = (bits >> 10 & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        0 => f64::from(u32::try_from(mantissa).unwrap_or_default()) * 2_f64.powi(-24),
+        31 if mantissa == 0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => f64::from_bits((exponent + 1008) << 52 | mantissa << 42),
+    };
+    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
+}
+
+/// A number of four bytes.
+fn single(bits: u64) -> f64 {
+    f64::from(f32::from_bits(u32::try_from(bits).unwrap_or_default()))
+}
+
+pub(super) fn utf8(bytes: &[u8], offset: usize) -> Result<&str, Error> {
     str::from_utf8(bytes).map_err(|_| Error::Malformed { format: Format::Cbor, offset })
 }
 

@@ -25,13 +25,13 @@ pub(super) fn read(plaintext: &[u8]) -> Result<Found<'_>, Error> {
 }
 
 /// serde_json counts lines, and bytes in a line, from one.
-fn offset_of(text: &str, line: usize, column: usize) -> usize {
+pub(super) fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     before.saturating_add(column.saturating_sub(1)).min(text.len())
 }
 
 /// A string that is borrowed from the document unless it has escapes.
-struct Text<'a>(Cow<'a, str>);
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,13 +1,19 @@
-//! What an opened value holds: which object, in which encoding.
+//! What an opened value holds: which object, in which encoding, and its content.
 //!
 //! A cipher without authentication opens a damaged or misplaced value without complaint, so the plaintext itself has to
-//! show that it is whole and that it is the object of its key. [`identify`] proves the first and names the object for the
-//! second; it does not decode the rest. All of it reads bytes that anybody may have written: lengths are checked
-//! before use, nothing is allocated by a length from the data, and errors hold offsets but never content.
+//! show that it is whole and that it is the object of its key. [`identify`] proves the first and names the object for
+//! the second; it does not decode the rest. [`decode`] does, into what Kubernetes prints of the object. All of it reads
+//! bytes that anybody may have written: lengths are checked before use, nothing is allocated by a length from the data,
+//! and errors hold offsets but never content.
 
 mod cbor;
+mod decode;
 mod json;
 mod protobuf;
+mod schema;
+mod served;
+mod value;
+mod view;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,6 +21,9 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
+
+pub use decode::{BASE64, ENVELOPE, Object, UNKNOWN_FIELDS, VALUE, decode};
+pub use value::{Map, Text, Value};
 
 /// How an API server encoded a stored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +123,14 @@ pub enum Error {
         /// Where.
         offset: usize,
     },
+    /// Messages that leave out far more of what is printed than they have: no API server writes such.
+    #[error("{format} that stands for too much at byte {offset}")]
+    TooMuch {
+        /// The encoding.
+        format: Format,
+        /// Where.
+        offset: usize,
+    },
     /// No kind, without which API servers do not read it.
     #[error("{format} without a kind")]
     MissingKind {
@@ -175,8 +192,8 @@ impl Identity<'_> {
 
 /// Reads which object a plaintext is, and proves that the bytes are well-formed from the first to the last.
 ///
-/// For protobuf, whose nested messages cannot be told from strings without the object's schema, that is: the envelope, the
-/// object's own fields, and those of its metadata. JSON and CBOR are read all through.
+/// For protobuf, whose nested messages cannot be told from strings without the object's schema, that is: the envelope,
+/// the object's own fields, and those of its metadata. JSON and CBOR are read all through.
 ///
 /// # Errors
 /// When the plaintext is not one whole object; see [`Error`].
@@ -186,13 +203,15 @@ pub fn identify(plaintext: &[u8]) -> Result<Identity<'_>, Error> {
         Format::Protobuf => protobuf::read(format, plaintext)?.check(format),
         Format::Json => json::read(plaintext)?.check(format),
         Format::Cbor => cbor::read(plaintext)?.check(format),
-        Format::LegacyBase64 => {
-            // As large as it can get, since growing would leave copies behind.
-            let mut decoded = Zeroizing::new(Vec::with_capacity(base64::decoded_len_estimate(plaintext.len())));
-            STANDARD.decode_vec(plaintext, &mut decoded).map_err(|error| base64_error(&error, plaintext.len()))?;
-            Ok(protobuf::read(format, &decoded)?.check(format)?.into_owned())
-        }
+        Format::LegacyBase64 => Ok(protobuf::read(format, &from_base64(plaintext)?)?.check(format)?.into_owned()),
     }
+}
+
+fn from_base64(plaintext: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+    // As large as it can get, since growing would leave copies behind.
+    let mut decoded = Zeroizing::new(Vec::with_capacity(base64::decoded_len_estimate(plaintext.len())));
+    STANDARD.decode_vec(plaintext, &mut decoded).map_err(|error| base64_error(&error, plaintext.len()))?;
+    Ok(decoded)
 }
 
 fn base64_error(error: &base64::DecodeError, len: usize) -> Error {

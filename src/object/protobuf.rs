@@ -14,33 +14,55 @@ use crate::protobuf::{self, Reader};
 
 /// Reads an envelope, its magic included.
 pub(super) fn read(format: Format, plaintext: &[u8]) -> Result<Found<'_>, Error> {
-    let body = plaintext.strip_prefix(PROTOBUF_MAGIC).ok_or(Error::Malformed { format, offset: 0 })?;
-    let mut found = Found::default();
-    let mut object = None;
-    let mut envelope = Fields { format, reader: Reader::ending_at(plaintext.len(), body) };
-    while let Some(field) = envelope.next()? {
-        match field.number {
-            1 => {
-                let mut type_meta = field.message()?;
-                while let Some(field) = type_meta.next()? {
-                    match field.number {
-                        1 => found.api_version = Some(field.text()?),
-                        2 => found.kind = Some(field.text()?),
-                        _ => {}
-                    }
-                }
-            }
-            2 => object = Some(field.message()?),
-            _ => {}
-        }
-    }
-    let mut object = object.ok_or(Error::MissingObject { format })?;
+    let Envelope { api_version, kind, mut object, .. } = Envelope::read(format, plaintext.len(), plaintext)?;
+    let mut found = Found { api_version, kind, metadata: Metadata::default() };
     while let Some(field) = object.next()? {
         if field.number == 1 {
             read_metadata(&mut found.metadata, field.message()?)?;
         }
     }
     Ok(found)
+}
+
+/// A `runtime.Unknown`.
+pub(super) struct Envelope<'a> {
+    pub(super) api_version: Option<Cow<'a, str>>,
+    pub(super) kind: Option<Cow<'a, str>>,
+    /// The bytes of the object.
+    pub(super) raw: Field<'a>,
+    pub(super) object: Fields<'a>,
+    /// All other fields that are not empty.
+    pub(super) rest: Vec<Field<'a>>,
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads an envelope, its magic included, that ends at `end`.
+    pub(super) fn read(format: Format, end: usize, bytes: &'a [u8]) -> Result<Self, Error> {
+        let body = bytes
+            .strip_prefix(PROTOBUF_MAGIC)
+            .ok_or(Error::Malformed { format, offset: end.saturating_sub(bytes.len()) })?;
+        let (mut api_version, mut kind, mut raw, mut rest) = (None, None, None, Vec::new());
+        let mut envelope = Fields { format, reader: Reader::ending_at(end, body) };
+        while let Some(field) = envelope.next()? {
+            match field.number {
+                1 => {
+                    let mut type_meta = field.message()?;
+                    while let Some(part) = type_meta.next()? {
+                        match part.number {
+                            1 => api_version = Some(part.text()?),
+                            2 => kind = Some(part.text()?),
+                            _ => rest.push(field),
+                        }
+                    }
+                }
+                2 => raw = Some((field, field.message()?)),
+                _ if field.value == protobuf::Field::Bytes(b"") => {}
+                _ => rest.push(field),
+            }
+        }
+        let (raw, object) = raw.ok_or(Error::MissingObject { format })?;
+        Ok(Self { api_version, kind, raw, object, rest })
+    }
 }
 
 /// Adds to what is there: protobuf merges a message that occurs again.
@@ -57,21 +79,23 @@ fn read_metadata<'a>(metadata: &mut Metadata<'a>, mut fields: Fields<'a>) -> Res
 }
 
 /// The fields of a message that are still to be read. Offsets are those of the value.
-struct Fields<'a> {
-    format: Format,
-    reader: Reader<'a>,
+#[derive(Clone)]
+pub(super) struct Fields<'a> {
+    pub(super) format: Format,
+    pub(super) reader: Reader<'a>,
 }
 
-struct Field<'a> {
-    format: Format,
+#[derive(Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) format: Format,
     /// Where the field ends.
-    end: usize,
-    number: u32,
-    value: protobuf::Field<'a>,
+    pub(super) end: usize,
+    pub(super) number: u32,
+    pub(super) value: protobuf::Field<'a>,
 }
 
 impl<'a> Fields<'a> {
-    fn next(&mut self) -> Result<Option<Field<'a>>, Error> {
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Error> {
         let (format, offset) = (self.format, self.reader.offset());
         let next = self.reader.next_field().map_err(|error| match error {
             protobuf::Error::Truncated { offset } => Error::Truncated { format, offset },
@@ -87,18 +111,18 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn bytes(&self) -> Result<&'a [u8], Error> {
+    pub(super) fn bytes(&self) -> Result<&'a [u8], Error> {
         match self.value {
             protobuf::Field::Bytes(bytes) => Ok(bytes),
             _ => Err(Error::Malformed { format: self.format, offset: self.end }),
         }
     }
 
-    fn message(&self) -> Result<Fields<'a>, Error> {
+    pub(super) fn message(&self) -> Result<Fields<'a>, Error> {
         Ok(Fields { format: self.format, reader: Reader::ending_at(self.end, self.bytes()?) })
     }
 
-    fn text(&self) -> Result<Cow<'a, str>, Error> {
+    pub(super) fn text(&self) -> Result<Cow<'a, str>, Error> {
         let bytes = self.bytes()?;
         let malformed = |error: str::Utf8Error| {
             let offset = self.end.saturating_sub(bytes.len()).saturating_add(error.valid_up_to());

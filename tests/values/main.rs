@@ -6,6 +6,7 @@ mod envelopes;
 #[allow(dead_code, clippy::indexing_slicing, reason = "a part of it is used here")]
 #[path = "../support/kms.rs"]
 mod kms;
+mod objects;
 mod open;
 mod properties;
 mod redaction;
