@@ -61,6 +61,7 @@
 pub mod backup;
 pub mod causes;
 pub mod config;
+pub mod get;
 #[cfg(feature = "kms")]
 pub mod kms;
 pub mod object;

@@ -204,18 +204,11 @@ async fn resolve(
     kms: &impl DekResolver,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
-    if options.change == Change::Keep || options.transformers.kms_providers().is_empty() {
+    if options.change == Change::Keep {
         return Ok(());
     }
-    let mut wanted = Wanted::default();
-    for record in batch {
-        let kv = record.kv()?;
-        if let Some(list) = options.transformers.transformer_for_key(options.layout, kv.key)
-            && list.lacks(kv.value)
-        {
-            wanted.add(list, kv.value);
-        }
-    }
+    let records = batch.iter().map(RebuildSource::kv).collect::<Result<Vec<_>, _>>()?;
+    let wanted = Wanted::by(options.transformers, options.layout, records.iter().map(|kv| (kv.key, kv.value)));
     if !wanted.is_empty() {
         kms.resolve(wanted, stop).await;
     }

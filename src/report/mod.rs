@@ -5,6 +5,7 @@
 
 mod backup;
 mod class;
+mod get;
 mod key;
 #[cfg(feature = "kms")]
 mod kms;
@@ -16,6 +17,7 @@ mod verify;
 
 pub use backup::{RewriteGroup, RewriteReport};
 pub use class::Class;
+pub use get::GetReport;
 pub use key::{EtcdKey, ValueRow, key_id_hash, key_in_words, place_of, short_key_id_hash};
 #[cfg(feature = "kms")]
 pub use kms::{CheckResult, KmsCheck, KmsCheckReport, KmsLatency};

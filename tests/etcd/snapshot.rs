@@ -8,8 +8,8 @@ use std::sync::Arc;
 use atrest::snapshot::{Input, Options, Order, Snapshot, Values, View};
 use serde_json::Value;
 
-use crate::fixture::{LOCAL, LOCAL_CONFIG};
-use crate::support::{Etcd, KeyValue, Version, vector};
+use crate::fixture::{KMS_CONFIG, LOCAL, LOCAL_CONFIG};
+use crate::support::{Etcd, KeyValue, TestKms, Version, vector};
 
 /// Runs the program, and gives what it printed.
 fn atrest(args: &[&str], code: i32) -> String {
@@ -162,5 +162,85 @@ fn a_data_directory_is_read_while_etcd_runs() {
         let data_dir = etcd.data_dir();
         let out = atrest(&["scan", "--data-dir", text(&data_dir), "--by", "provider", "-q"], 0);
         assert!(out.contains("160 values at revision 241"), "{out}");
+    }
+}
+
+/// The configuration of the clusters with a KMS, and the flags that say where its plugin is.
+fn kms_flags(kms: &TestKms) -> Vec<String> {
+    let config = vector(KMS_CONFIG);
+    let mut flags = vec!["--encryption-provider-config".to_owned(), text(&config).to_owned()];
+    for name in ["cloud-kms", "legacy-kms"] {
+        flags.extend(["--kms-endpoint".to_owned(), format!("{name}={}", kms.endpoint())]);
+    }
+    flags
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn a_cluster_of_eight_generations_is_read_offline() {
+    let kms = TestKms::start();
+    let flags = kms_flags(&kms);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let healthy = vector("snapshots/healthy.db.gz");
+    let out = atrest(&[&["verify", "--snapshot", text(&healthy), "-o", "ndjson"], &flags[..]].concat(), 0);
+    let rows = json_lines(&out);
+    let mut rows: std::collections::BTreeMap<_, _> = rows
+        .iter()
+        .filter(|row| row["key"].is_string())
+        .map(|row| (row["key"].as_str().expect("a key"), row))
+        .collect();
+    for line in crate::support::vector_lines("snapshots/healthy.expected.jsonl") {
+        let row = rows.remove(line["key"].as_str().expect("a key")).expect("a row");
+        let expected = if line["stale"] == true { "stale" } else { "current" };
+        assert_eq!((&row["class"], &row["mod_revision"]), (&expected.into(), &line["mod_revision"]), "{line}");
+    }
+    assert_eq!(rows.len(), 0, "{rows:?}");
+    let plain = atrest(&[&["verify", "--snapshot", text(&healthy)], &flags[..]].concat(), 0);
+    assert!(plain.ends_with("213 of 213 values readable with this configuration\n"), "{plain}");
+}
+
+#[test]
+fn every_damaged_value_has_its_class_offline() {
+    let kms = TestKms::start();
+    let flags = kms_flags(&kms);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let damaged = vector("snapshots/damaged.db.gz");
+    let out = atrest(&[&["verify", "--snapshot", text(&damaged), "-o", "ndjson"], &flags[..]].concat(), 1);
+    let rows = json_lines(&out);
+    let class = |key: &str| rows.iter().find(|row| row["key"] == key).map(|row| row["class"].clone());
+    let wanted = crate::support::vector_lines("snapshots/damaged.classes.jsonl");
+    assert_eq!(wanted.len(), 33);
+    for line in wanted {
+        let class = class(line["key"].as_str().expect("a key")).expect("a row");
+        assert!(line["classes"].as_array().expect("classes").contains(&class), "{line}: {class}");
+    }
+}
+
+#[test]
+fn objects_are_those_that_kubectl_showed() {
+    let kms = TestKms::start();
+    let flags = kms_flags(&kms);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let healthy = vector("snapshots/healthy.db.gz");
+    let out = atrest(&[&["get", "--reveal", "-o", "ndjson", "--snapshot", text(&healthy)], &flags[..]].concat(), 0);
+    let found: std::collections::BTreeMap<_, _> =
+        json_lines(&out).into_iter().map(|line| (line["key"].to_string(), line["object"].clone())).collect();
+    let expected = crate::support::vector_lines("snapshots/healthy.objects.jsonl");
+    assert_eq!(expected.len(), 124);
+    // One was written again between the snapshot, whose last revision is 330, and kubectl.
+    let is_later = |line: &Value| {
+        let revision = line["object"]["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<i64>().ok());
+        revision > Some(330)
+    };
+    let (later, expected): (Vec<_>, Vec<_>) = expected.into_iter().partition(is_later);
+    assert_eq!(
+        later.iter().map(|line| &line["key"]).collect::<Vec<_>>(),
+        ["/registry/endpointslices/default/kubernetes"]
+    );
+    for line in expected {
+        assert_eq!(found[&line["key"].to_string()], line["object"], "{}", line["key"]);
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use atrest::config::Endpoint;
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Store everything stale again under the first provider; shows the plan, and writes with --yes
     Rekey(RekeyArgs),
+    /// Print decrypted objects as kubectl does; the data of Secrets only with --reveal
+    Get(GetArgs),
+    /// Decode plaintext from standard input to an object: what `decrypt` gives, or what is stored in the clear
+    Decode(DecodeArgs),
     /// Open stored values from standard input
     Decrypt(CryptArgs),
     /// Seal plaintext from standard input as kube-apiserver would store it
@@ -142,6 +147,8 @@ pub(crate) struct SnapshotRedactArgs {
     pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) kms: KmsArgs,
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
 }
@@ -278,7 +285,7 @@ impl fmt::Debug for Hidden {
 }
 
 /// Which values. Everything is the default.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct SelectionArgs {
     /// Only this namespace
@@ -305,6 +312,14 @@ pub(crate) struct ConfigArgs {
     /// kube-apiserver's EncryptionConfiguration; of several, the first writes and all read
     #[arg(long, required = true, value_name = "FILE")]
     pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kms: KmsArgs,
+}
+
+/// How KMS plugins are reached.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct KmsArgs {
     /// Where the plugin of a KMS provider listens here, when it is not where the configuration says, as cloud-kms=unix:///run/kms.sock
     #[arg(long, value_parser = kms_endpoint, value_name = "NAME=URL")]
     pub(crate) kms_endpoint: Vec<(String, Endpoint)>,
@@ -432,6 +447,81 @@ pub(crate) struct RekeyArgs {
     pub(crate) config: ConfigArgs,
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// Resource, as `secrets` or `deployments.apps`; several with commas; all when left out
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) what: Option<String>,
+    /// Name of the object
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// yaml, json, ndjson, name, table, or jsonpath=TEMPLATE
+    #[arg(short, long, default_value = "yaml", value_name = "FORM")]
+    pub(crate) output: ObjectForm,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
+    /// kube-apiserver's EncryptionConfiguration; what is stored in the clear is read without. Of several, the first writes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kms: KmsArgs,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+}
+
+/// How objects are shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShownArgs {
+    /// Show the data of Secrets
+    #[arg(long)]
+    pub(crate) reveal: bool,
+    /// Show metadata.managedFields
+    #[arg(long)]
+    pub(crate) show_managed_fields: bool,
+    /// Show the version that is stored, in place of the one that is served (CustomResourceDefinitions)
+    #[arg(long)]
+    pub(crate) as_stored: bool,
+}
+
+/// The form in which objects are printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectForm {
+    Yaml,
+    Json,
+    Ndjson,
+    Name,
+    Table,
+}
+
+impl FromStr for ObjectForm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "yaml" => Ok(Self::Yaml),
+            "json" => Ok(Self::Json),
+            "ndjson" => Ok(Self::Ndjson),
+            "name" => Ok(Self::Name),
+            "table" => Ok(Self::Table),
+            _ => Err("it is yaml, json, ndjson, name, table, or jsonpath=TEMPLATE".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DecodeArgs {
+    /// Lines of JSON with `data` in base64; each is answered with `object`, or `error`
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+    /// Form of the object
+    #[arg(short, long, default_value = "json", value_parser = ["json", "yaml"], value_name = "FORM")]
+    pub(crate) output: String,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -40,6 +40,11 @@ pub(crate) enum Failure {
     Rekey(rekey::Error),
     /// A KMS plugin that nobody can talk to.
     Kms(kms::Error),
+    /// There is no such object.
+    NotFound {
+        resource: String,
+        name: String,
+    },
     /// One value that cannot be opened or sealed.
     Value {
         class: &'static str,
@@ -51,7 +56,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::BrokenPipe => 0,
-            Self::Value { .. } => FINDINGS,
+            Self::Value { .. } | Self::NotFound { .. } => FINDINGS,
             Self::Usage(_)
             | Self::File { .. }
             | Self::Config { .. }
@@ -167,6 +172,8 @@ impl fmt::Display for Failure {
             Self::Backup(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
+            Self::NotFound { resource, name } if resource.is_empty() => write!(f, "no object is named {name:?}"),
+            Self::NotFound { resource, name } => write!(f, "{resource} {name:?} not found"),
             Self::Value { class, message } => write!(f, "{class}: {message}"),
         }
     }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{DekFailure, DekSource};
-use crate::transformer::{KmsProvider, ResourceTransformer};
+use crate::resource::KeyLayout;
+use crate::transformer::{KmsProvider, ResourceTransformer, ResourceTransformers};
 
 /// What has to be asked of KMS plugins before some values can be opened.
 #[derive(Debug, Default)]
@@ -14,6 +15,27 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What it takes to open values, given as etcd keys and stored bytes: nothing for those that can be opened already.
+    #[must_use]
+    pub fn by<'v>(
+        transformers: &ResourceTransformers,
+        layout: &KeyLayout,
+        values: impl Iterator<Item = (&'v [u8], &'v [u8])>,
+    ) -> Self {
+        let mut wanted = Self::default();
+        if transformers.kms_providers().is_empty() {
+            return wanted;
+        }
+        for (key, value) in values {
+            if let Some(list) = transformers.transformer_for_key(layout, key)
+                && list.lacks(value)
+            {
+                wanted.add(list, value);
+            }
+        }
+        wanted
+    }
+
     /// Adds what it takes to open a value by a list of providers: nothing for a value of a local provider.
     pub fn add(&mut self, list: &ResourceTransformer, value: &[u8]) {
         self.add_providers(list, value);

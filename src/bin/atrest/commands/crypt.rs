@@ -73,16 +73,16 @@ struct Done {
 
 /// What is wrong, as the class of `verify` and a message.
 #[derive(Serialize)]
-struct Finding {
-    class: &'static str,
-    message: String,
+pub(super) struct Finding {
+    pub(super) class: &'static str,
+    pub(super) message: String,
 }
 
 /// A line that is not kept.
 struct TooLong;
 
 /// The fields of a line, as they are written: numbers keep their digits.
-type Fields<'l> = BTreeMap<String, &'l RawValue>;
+pub(super) type Fields<'l> = BTreeMap<String, &'l RawValue>;
 
 /// The answer to a line.
 #[derive(Serialize)]
@@ -105,14 +105,14 @@ fn text_of(fields: &Fields<'_>, name: &str) -> Option<String> {
 }
 
 /// Takes the bytes out that are in base64.
-fn data_of(fields: &mut Fields<'_>) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn data_of(fields: &mut Fields<'_>) -> Option<Zeroizing<Vec<u8>>> {
     let data = text_of(fields, "data").map(Zeroizing::new);
     fields.remove("data");
     STANDARD.decode(data?.as_bytes()).ok().map(Zeroizing::new)
 }
 
 /// The answer to a line that is none.
-fn refuse(message: &str) -> Zeroizing<Vec<u8>> {
+pub(super) fn refuse(message: &str) -> Zeroizing<Vec<u8>> {
     let answer = json!({ "error": { "class": "malformed", "message": message } });
     Zeroizing::new(answer.to_string().into_bytes())
 }

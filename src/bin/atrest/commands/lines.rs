@@ -48,7 +48,7 @@ impl<'a> Lines<'a> {
 
 /// Standard output without its lock: rows come from whichever thread runs the operation.
 #[derive(Default)]
-struct BufferedOutput(Vec<u8>);
+pub(super) struct BufferedOutput(Vec<u8>);
 
 impl Write for BufferedOutput {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {

@@ -2,6 +2,8 @@
 
 mod config;
 mod crypt;
+mod decode;
+mod get;
 mod kms;
 mod lines;
 mod rekey;
@@ -23,7 +25,7 @@ use atrest::secret::Password;
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Command, ConfigArgs, ConfigCommand, EtcdArgs, KmsCommand, SelectionArgs};
+use crate::args::{Args, Command, ConfigArgs, ConfigCommand, EtcdArgs, KmsArgs, KmsCommand, SelectionArgs};
 use crate::failure::{Failure, PARTIAL, USAGE};
 
 /// Does what was asked, and gives the exit code.
@@ -31,6 +33,8 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
         Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
         Command::Kms(KmsCommand::Check(check)) => block_on(kms::run(check)),
+        Command::Get(get) => block_on(get::run(get, args.quiet)),
+        Command::Decode(decode) => decode::run(decode),
         Command::Decrypt(crypt) => crypt::run(crypt, crypt::Direction::Decrypt, args.quiet),
         Command::Encrypt(crypt) => crypt::run(crypt, crypt::Direction::Encrypt, args.quiet),
         Command::Snapshot(command) => block_on(snapshot::run(command, args.quiet)),
@@ -121,7 +125,12 @@ struct Keys {
 
 impl Keys {
     fn new(args: &ConfigArgs, quiet: bool) -> Result<Self, Failure> {
-        let transformers = transformers(&args.encryption_provider_config, quiet)?;
+        Self::of(&args.encryption_provider_config, &args.kms, quiet)
+    }
+
+    /// Of no file is what is stored in the clear.
+    fn of(files: &[PathBuf], args: &KmsArgs, quiet: bool) -> Result<Self, Failure> {
+        let transformers = transformers(files, quiet)?;
         let options = atrest::kms::Options {
             concurrency: usize::from(args.kms_concurrency),
             endpoints: args.kms_endpoint.clone(),
@@ -129,16 +138,6 @@ impl Keys {
         };
         let kms =
             Kms::new(&transformers, options).map_err(|error| Failure::Usage(format!("--kms-endpoint: {error}")))?;
-        Ok(Self { transformers, kms: Arc::new(kms) })
-    }
-}
-
-impl Keys {
-    /// Of commands that open nothing.
-    fn none() -> Result<Self, Failure> {
-        let transformers = Arc::new(ResourceTransformers::from_configurations(&[])?);
-        let kms = Kms::new(&transformers, atrest::kms::Options::default())
-            .map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Self { transformers, kms: Arc::new(kms) })
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn redact(args: &SnapshotRedactArgs, quiet: bool) -> Result<u8,
     }
     let job = Job { target: &args.target, file: &args.file, output: &args.output, quiet };
     let named = open(&args.snapshot, &args.file)?;
-    let keys = Keys::none()?;
+    let keys = Keys::of(&[], &args.kms, quiet)?;
     let drop_key = |key: &[u8]| {
         args.key.iter().any(|wanted| wanted.as_bytes() == key) || (selection.is_partial() && selects(&selection, key))
     };

@@ -1,0 +1,72 @@
+use atrest::get::{Got, Options, SecretData, Shown, get};
+use atrest::resource::GroupResource;
+
+use super::lines::BufferedOutput;
+use super::source::{Context, Want};
+use super::{Keys, exit_code, warn};
+use crate::args::{GetArgs, ShownArgs};
+use crate::failure::Failure;
+use crate::render::Objects;
+
+pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
+    let Keys { transformers, kms } = Keys::of(&args.encryption_provider_config, &args.kms, quiet)?;
+    let mut selection = args.selection.clone();
+    if let Some(what) = &args.what {
+        selection.resource.extend(what.split(',').map(str::to_owned));
+    }
+    let want = Want { in_order: true, ..Want::default() };
+    let context = Context::new(&args.source, &selection, want, quiet).await?;
+    let options = Options {
+        transformers: &transformers,
+        selection: &context.selection,
+        source: context.name.clone(),
+        name: args.name.as_deref(),
+        wants: &|_| true,
+        shown: shown(&args.shown),
+    };
+    let values = context.values().await?;
+    let problems = values.problems();
+    let mut out = BufferedOutput::default();
+    let mut objects = Objects::new(&mut out, args.output.clone(), args.name.is_none());
+    let mut failed = None;
+    let mut visit = |got: Got| {
+        if failed.is_none()
+            && let Err(failure) = objects.print(got)
+        {
+            failed = Some(failure);
+            context.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    let report = get(values, &*kms, &options, &context.display, context.stop, &mut visit).await?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let condition = context.condition(problems.as_ref())?;
+    let is_missing = report.objects == 0 && args.name.is_some();
+    if is_missing && report.findings.is_empty() {
+        let resources: Vec<_> =
+            selection.resource.iter().map(|text| GroupResource::resolve(text).to_string()).collect();
+        return Err(Failure::NotFound { resource: resources.join(","), name: args.name.clone().unwrap_or_default() });
+    }
+    if !is_missing {
+        objects.finish()?;
+    }
+    condition.notes.iter().for_each(|note| warn(quiet, format_args!("{note}")));
+    for row in &report.findings {
+        warn(
+            quiet,
+            format_args!("{} (revision {}): {}: {}", row.value.key, row.value.mod_revision, row.class, row.message),
+        );
+    }
+    let complete = report.complete && !condition.partial;
+    Ok(exit_code(complete, !report.findings.is_empty() || condition.suspicious))
+}
+
+/// How objects are to look.
+pub(super) fn shown(args: &ShownArgs) -> Shown {
+    Shown {
+        managed_fields: args.show_managed_fields,
+        as_stored: args.as_stored,
+        secrets: if args.reveal { SecretData::Revealed } else { SecretData::Redacted },
+    }
+}
