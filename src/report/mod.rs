@@ -6,24 +6,28 @@
 mod backup;
 mod class;
 mod get;
+mod inspect;
 mod key;
 #[cfg(feature = "kms")]
 mod kms;
 mod progress;
 #[cfg(feature = "etcd")]
 mod rekey;
+mod residue;
 mod scan;
 mod verify;
 
 pub use backup::{RewriteGroup, RewriteReport};
 pub use class::Class;
 pub use get::GetReport;
+pub use inspect::{BucketSize, InspectReport, NeededKey, Pages};
 pub use key::{EtcdKey, ValueRow, key_id_hash, key_in_words, place_of, short_key_id_hash};
 #[cfg(feature = "kms")]
 pub use kms::{CheckResult, KmsCheck, KmsCheckReport, KmsLatency};
 pub use progress::{NoProgress, Progress};
 #[cfg(feature = "etcd")]
 pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, WrongKey};
+pub use residue::{ResidueExample, ResidueGroup, ResiduePlace, ResidueReport};
 pub use scan::{Dimension, ScanGroup, ScanReport, UnknownDimension};
 pub use verify::{KeyUse, MissingKey, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
 

@@ -55,6 +55,18 @@ pub(super) struct Found {
     pub(super) problems: Problems,
 }
 
+impl Snapshot {
+    /// Where in the file the encoded records of a view begin, ascending.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or the revision is not in it.
+    pub fn live_offsets(&self, view: &View) -> Result<Vec<u64>, Error> {
+        let view = View { order: Order::Stored, ..view.clone() };
+        Ok(find(self, &view)?.places.iter().map(|place| place.offset).collect())
+    }
+}
+
 /// Walks the records once, and keeps of each wanted value where it is.
 pub(super) fn find(snapshot: &Snapshot, view: &View) -> Result<Found, Error> {
     let meta = snapshot.meta();

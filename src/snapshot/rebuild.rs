@@ -18,7 +18,7 @@ use super::input::Input;
 use super::key_value::KeyValue;
 use super::records::{self, RecordKind};
 use super::revision::Revision;
-use super::{BadRecord, Error, Order, Snapshot, Status, Trailer, View, live, schema};
+use super::{BadRecord, Error, Snapshot, Status, Trailer, View, schema};
 
 /// What is written, besides the values.
 #[derive(Clone, Copy, Default)]
@@ -399,8 +399,7 @@ fn plan(snapshot: &Snapshot, options: &RebuildOptions<'_>) -> Result<Planned, Er
     // Were it not said that the store was compacted there, its revision would go backwards.
     let history_dropped = options.drop_history || snapshot.meta().head(last_kept) < rebuilt.head;
     if history_dropped {
-        let view = View { order: Order::Stored, ..View::default() };
-        let live: Vec<_> = live::find(snapshot, &view)?.places.iter().map(|place| place.offset).collect();
+        let live = snapshot.live_offsets(&View::default())?;
         places.retain(|place| live.binary_search(&(place.offset + u64::from(place.key_len))).is_ok());
     }
     Ok(Planned { places, history_dropped, rebuilt })

@@ -75,6 +75,10 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
+    /// Say what a snapshot is, which keys it needs, and what to know before it is restored
+    Inspect(SnapshotInspectArgs),
+    /// Find plaintext and old ciphertext that is left in history, free pages, the log and other files
+    Residue(SnapshotResidueArgs),
     /// Write a new snapshot whose values are all under the first provider
     Rekey(SnapshotRekeyArgs),
     /// Write a new snapshot without some keys
@@ -89,6 +93,32 @@ pub(crate) struct SnapshotArg {
     /// Snapshot; a data directory is named with --data-dir
     #[arg(value_parser = file(), conflicts_with_all = ["snapshot", "data_dir"], value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotInspectArgs {
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotResidueArgs {
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArg,
+    /// kube-apiserver's EncryptionConfiguration: tells what must not be in the clear, and which keys are old. Without one, plaintext
+    /// of Secrets is looked for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
 }
 
 /// The new snapshot.

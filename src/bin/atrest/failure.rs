@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     Storage(storage::Error),
     Snapshot(snapshot::Error),
     Backup(backup::Error),
+    /// The write-ahead log.
+    Log(backup::residue::Error),
     Rekey(rekey::Error),
     /// A KMS plugin that nobody can talk to.
     Kms(kms::Error),
@@ -71,7 +73,8 @@ impl Failure {
             | Self::Storage(_)
             | Self::Kms(_)
             | Self::Snapshot(_)
-            | Self::Backup(_) => SOURCE,
+            | Self::Backup(_)
+            | Self::Log(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Output(_) => PARTIAL,
         }
@@ -109,6 +112,15 @@ impl From<backup::Error> for Failure {
         match error {
             backup::Error::Snapshot(error) => Self::Snapshot(error),
             error => Self::Backup(error),
+        }
+    }
+}
+
+impl From<backup::residue::Error> for Failure {
+    fn from(error: backup::residue::Error) -> Self {
+        match error {
+            backup::residue::Error::Snapshot(error) => Self::Snapshot(error),
+            error => Self::Log(error),
         }
     }
 }
@@ -170,6 +182,7 @@ impl fmt::Display for Failure {
             Self::Storage(error) => Chain(error).fmt(f),
             Self::Snapshot(error) => Chain(error).fmt(f),
             Self::Backup(error) => Chain(error).fmt(f),
+            Self::Log(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
             Self::NotFound { resource, name } if resource.is_empty() => write!(f, "no object is named {name:?}"),

@@ -131,3 +131,18 @@ pub enum End {
     /// At the first damage.
     Damaged(Damage),
 }
+
+impl std::fmt::Display for DamageKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "the file ends within a record, which etcd repairs",
+            Self::Torn => "a record was not written to its end, which etcd repairs",
+            Self::Corrupt(Corruption::Checksum { .. }) => {
+                "a record is not what its checksum says, and etcd does not start"
+            }
+            Self::Corrupt(Corruption::Chain { .. }) => "a segment does not go on where the one before it ends",
+            Self::Corrupt(Corruption::MissingSegment { .. }) => "a segment is missing",
+            Self::Corrupt(_) => "a record cannot be read, and etcd does not start",
+        })
+    }
+}

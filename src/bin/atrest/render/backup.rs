@@ -1,6 +1,6 @@
-use atrest::report::RewriteReport;
+use atrest::report::{InspectReport, ResiduePlace, ResidueReport, RewriteReport};
 
-use super::reports::{findings, left_out, values};
+use super::reports::{SHOWN, findings, left_out, or_dash, plural, short_hash, values};
 use super::{Form, Printable, Sheet};
 
 impl Printable for RewriteReport {
@@ -55,5 +55,134 @@ impl Printable for RewriteReport {
 
     fn names(&self) -> Vec<String> {
         self.unreadable.iter().map(|row| row.value.key.to_string()).collect()
+    }
+}
+
+impl Printable for InspectReport {
+    fn sheets(&self, wide: bool) -> Vec<Sheet> {
+        let revision = match (self.compacted_revision, self.interrupted_compaction) {
+            (_, Some(begun)) => format!("{} (a compaction at {begun} was begun)", self.revision),
+            (Some(compacted), None) => format!("{} (compacted at {compacted})", self.revision),
+            (None, None) => format!("{} (never compacted)", self.revision),
+        };
+        let members: Vec<_> =
+            self.cluster.members.iter().map(|member| format!("{} ({})", member.name, member.id)).collect();
+        let facts = [
+            ("etcd", self.etcd_version.clone()),
+            ("size", format!("{} bytes, {} of them up to the last page", self.file_size, self.total_size)),
+            ("hash", self.trailer.to_string()),
+            ("revision", revision),
+            (
+                "status hash",
+                format!("{:08x} (revision {}, {} keys)", self.status_hash, self.status_revision, self.total_keys),
+            ),
+            ("hashkv", self.hash_kv.to_string()),
+            ("keys", format!("{} live", self.live_keys)),
+            ("records", format!("{}, {} of them deletions", self.records, self.tombstones)),
+            ("pages", format!("{} of {} bytes, {} free", self.pages.total, self.pages.size, self.pages.free)),
+            ("members", if members.is_empty() { "none".to_owned() } else { members.join(", ") }),
+            ("leases", self.cluster.leases.to_string()),
+        ];
+        let facts = facts.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect();
+        let buckets = self.buckets.iter().filter(|bucket| wide || bucket.elements > 0);
+        let buckets =
+            buckets.map(|size| vec![size.bucket.clone(), size.elements.to_string(), size.bytes.to_string()]).collect();
+        let keys = self.keys.iter().map(|needed| {
+            let hash = needed.kms_key_id_hash.as_deref().unwrap_or_default();
+            let hash = if wide { or_dash(hash) } else { short_hash(hash) };
+            vec![needed.key.clone(), hash, needed.live.to_string(), needed.history.to_string()]
+        });
+        let sheet = |title, columns, rows| Sheet { title, columns, rows, form: Form::Table };
+        vec![
+            sheet("", vec!["WHAT", "IS"], facts),
+            sheet("Buckets:", vec!["BUCKET", "ELEMENTS", "BYTES"], buckets),
+            sheet(
+                "Keys that this backup needs, to be kept as long as it is:",
+                vec!["KEY", "KMS KEY ID", "LIVE", "HISTORY"],
+                keys.collect(),
+            ),
+            sheet(
+                "In the write-ahead log, and not in the database yet:",
+                vec!["ENTRY"],
+                self.not_yet_in_db.iter().map(|entry| vec![entry.clone()]).collect(),
+            ),
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        self.warnings.iter().map(|warning| format!("warning: {warning}")).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.keys.iter().map(|needed| needed.key.clone()).collect()
+    }
+}
+
+impl Printable for ResidueReport {
+    fn sheets(&self, wide: bool) -> Vec<Sheet> {
+        let shown = self.groups.iter().filter(|group| wide || group.unwanted || group.place != ResiduePlace::Live);
+        let groups = shown.map(|group| {
+            let hash = group.kms_key_id_hash.as_deref().unwrap_or_default();
+            vec![
+                if group.unwanted { "!" } else { "" }.to_owned(),
+                group.place.to_string(),
+                group.resource.clone(),
+                group.key.clone(),
+                if wide { or_dash(hash) } else { short_hash(hash) },
+                group.values.to_string(),
+                group.bytes.to_string(),
+                group.copies.to_string(),
+            ]
+        });
+        let examples = self.examples.iter().map(|example| {
+            let key = example.key.clone().unwrap_or_else(|| "(no key)".to_owned());
+            let place = format!("{} at offset {}", example.place, example.offset);
+            let hash = example.sha256.get(..16).unwrap_or_default();
+            vec![key, place, format!("{}: {}, {} bytes, sha256:{hash}…", example.file, example.under, example.bytes)]
+        });
+        vec![
+            Sheet {
+                title: "",
+                columns: vec!["", "PLACE", "RESOURCE", "KEY", "KMS KEY ID", "VALUES", "BYTES", "COPIES"],
+                rows: groups.collect(),
+                form: Form::Table,
+            },
+            Sheet {
+                title: "Should not be there, for example:",
+                columns: vec!["KEY", "PLACE", "WHAT"],
+                rows: examples.take(SHOWN).collect(),
+                form: Form::Blocks,
+            },
+        ]
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let mut lines = vec![match self.unwanted {
+            0 => format!(
+                "nothing that should not be there, in {} looked through",
+                plural(self.files.len() as u64, "file", "files")
+            ),
+            unwanted => format!(
+                "{} that should not be there (marked !), in {} looked through",
+                values(unwanted),
+                plural(self.files.len() as u64, "file", "files")
+            ),
+        }];
+        for user in &self.plaintext_passwords {
+            lines.push(format!("the password of etcd's user {user} is in the write-ahead log in the clear: change it"));
+        }
+        if !self.clean_up.is_empty() {
+            lines.push("to clean up, in this order:".to_owned());
+            lines.extend((1..).zip(&self.clean_up).map(|(number, step)| format!("  {number}. {step}")));
+        }
+        if !self.complete {
+            lines.push("incomplete: not everything was read".to_owned());
+        }
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.examples.iter().filter_map(|example| example.key.clone()).collect()
     }
 }

@@ -8,13 +8,13 @@ use atrest::report::{
 use super::{Form, Printable, Sheet};
 
 /// How many findings a table shows; every other form has all.
-const SHOWN: usize = 50;
+pub(super) const SHOWN: usize = 50;
 
-fn or_dash(text: &str) -> String {
+pub(super) fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-fn plural(count: u64, one: &str, many: &str) -> String {
+pub(super) fn plural(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
@@ -23,7 +23,7 @@ pub(super) fn values(count: u64) -> String {
 }
 
 /// `sha256:` and so many digits tell keys apart.
-fn short_hash(hash: &str) -> String {
+pub(super) fn short_hash(hash: &str) -> String {
     or_dash(hash.get(..19).unwrap_or(hash))
 }
 

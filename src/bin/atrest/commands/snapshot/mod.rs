@@ -1,5 +1,6 @@
 //! The commands that are about files alone.
 
+mod look;
 mod rewrite;
 
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 
 pub(super) async fn run(command: &SnapshotCommand, quiet: bool) -> Result<u8, Failure> {
     match command {
+        SnapshotCommand::Inspect(args) => look::inspect(args, quiet),
+        SnapshotCommand::Residue(args) => look::residue(args, quiet),
         SnapshotCommand::Rekey(args) => rewrite::rekey(args, quiet).await,
         SnapshotCommand::Redact(args) => rewrite::redact(args, quiet).await,
         SnapshotCommand::Decrypt(args) => rewrite::decrypt(args, quiet).await,
@@ -26,15 +29,20 @@ struct Named {
     name: String,
     /// Where it is, unless it came from standard input.
     path: Option<PathBuf>,
+    /// The data directory that it is of.
+    data_dir: Option<DataDir>,
 }
 
 fn open(argument: &SnapshotArg, file: &FileArgs) -> Result<Named, Failure> {
     let file = FileArgs { snapshot: argument.path.clone().or_else(|| file.snapshot.clone()), ..file.clone() };
     let (snapshot, name) = open_file(&file)?;
-    let path = match (&file.snapshot, &file.data_dir) {
-        (Some(path), _) => Some(path.clone()).filter(|path| path.as_os_str() != "-"),
-        (None, Some(directory)) => Some(DataDir::new(directory)?.database()),
-        (None, None) => None,
+    let data_dir = match (&file.snapshot, &file.data_dir) {
+        (None, Some(directory)) => Some(DataDir::new(directory)?),
+        _ => None,
     };
-    Ok(Named { snapshot, name, path })
+    let path = match &data_dir {
+        Some(data_dir) => Some(data_dir.database()),
+        None => file.snapshot.filter(|path| path.as_os_str() != "-"),
+    };
+    Ok(Named { snapshot, name, path, data_dir })
 }
