@@ -6,7 +6,7 @@ use crate::snapshot::bbolt::{Error as DbError, Item, Mode};
 use crate::snapshot::schema::{Alarm, Cluster};
 use crate::snapshot::wal::{self, Directory, Index, Request};
 use crate::snapshot::{DataDir, Error, Problems, RecordKind, Snapshot, View};
-use crate::transformer::{Header, ProviderKind};
+use crate::transformer::Header;
 
 /// How many entries of the log that are not in the database are named.
 const SHOWN_ENTRIES: usize = 20;
@@ -117,11 +117,7 @@ fn read(snapshot: &Snapshot, report: &mut InspectReport) -> Result<(), Error> {
 }
 
 fn key_of(header: &Header<'_>) -> (String, Option<String>) {
-    let label = match header {
-        Header::Plaintext => ProviderKind::Identity.to_string(),
-        header => header.label().map_or_else(|| "(unrecognised)".to_owned(), |label| label.to_string()),
-    };
-    (label, header.kms_key_id().map(key_id_hash))
+    (header.label_in_words(), header.kms_key_id().map(key_id_hash))
 }
 
 /// What somebody who restores it should know.

@@ -10,7 +10,6 @@ use zeroize::Zeroizing;
 use crate::report::{Class, Progress, RewriteReport, VerifyRow, place_of};
 use crate::resource::{KeyLayout, Location};
 use crate::snapshot::{self, Rebuild, RebuildOptions, RebuildSource, Remnants, Snapshot};
-use crate::source::StoredValue;
 use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, KeyLabel, KmsProvider, ProviderKind, ResourceTransformers};
 use crate::verify::Judge;
@@ -185,18 +184,6 @@ fn writers(options: &RewriteOptions<'_>) -> Vec<Arc<KmsProvider>> {
     writers.into_values().collect()
 }
 
-fn stored_value(record: &RebuildSource) -> Result<StoredValue, snapshot::Error> {
-    let kv = record.kv()?;
-    Ok(StoredValue {
-        key: kv.key.to_vec(),
-        value: kv.value.to_vec(),
-        create_revision: kv.create_revision,
-        mod_revision: kv.mod_revision,
-        version: kv.version,
-        lease: kv.lease,
-    })
-}
-
 /// Has the KMS asked for the data keys that a batch needs.
 async fn resolve(
     batch: &[RebuildSource],
@@ -230,7 +217,7 @@ fn outcome(record: &RebuildSource, options: &RewriteOptions<'_>) -> Result<Outco
     if is_plain && (options.change == Change::Decrypt || !list.is_configured()) {
         return Ok(Outcome::Keep);
     }
-    let value = stored_value(record)?;
+    let value = snapshot::stored_value(&kv);
     let (judged, opened) = Judge::new(options.transformers, options.layout).open(&value);
     let from = judged.row.value.label();
     let opened = match (judged.row.class, opened) {

@@ -7,6 +7,7 @@
 //! and errors hold offsets but never content.
 
 mod cbor;
+mod changes;
 mod decode;
 mod json;
 mod protobuf;
@@ -22,6 +23,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
+pub use changes::{Change, changes};
 pub use decode::{BASE64, ENVELOPE, Object, UNKNOWN_FIELDS, VALUE, decode};
 pub use value::{Map, Text, Value};
 

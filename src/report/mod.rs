@@ -4,6 +4,7 @@
 //! meaning or goes away.
 
 mod backup;
+mod changes;
 mod class;
 mod get;
 mod inspect;
@@ -18,6 +19,7 @@ mod scan;
 mod verify;
 
 pub use backup::{RewriteGroup, RewriteReport};
+pub use changes::{DiffReport, DiffRow, Difference, FieldChange, HistoryReport, HistoryRow};
 pub use class::Class;
 pub use get::GetReport;
 pub use inspect::{BucketSize, InspectReport, NeededKey, Pages};

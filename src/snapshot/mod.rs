@@ -43,6 +43,7 @@ pub use remnants::Remnants;
 pub use revision::{InvalidRevision, Revision};
 pub use trailer::Trailer;
 pub use values::Values;
+pub(crate) use values::stored_value;
 
 use schema::StoreMeta;
 

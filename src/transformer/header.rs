@@ -147,6 +147,12 @@ impl<'a> Header<'a> {
         }
     }
 
+    /// That key as people read it; `(unrecognised)` where the header tells none.
+    #[must_use]
+    pub fn label_in_words(&self) -> String {
+        self.label().map_or_else(|| "(unrecognised)".to_owned(), |label| label.to_string())
+    }
+
     /// The ID of the key-encryption key: only KMS v2 stores it.
     #[must_use]
     pub fn kms_key_id(&self) -> Option<&'a str> {

@@ -60,7 +60,7 @@ impl<'a> Census<'a> {
             file: self.file.clone(),
             offset,
             key: Some(EtcdKey::new(key).to_string()),
-            under: label(&header),
+            under: header.label_in_words(),
             bytes: value.len() as u64,
             sha256: String::new(),
         };
@@ -81,7 +81,7 @@ impl<'a> Census<'a> {
             file: self.file.clone(),
             offset: marked.offset,
             key: None,
-            under: label(&marked.header),
+            under: marked.header.label_in_words(),
             bytes: excerpt.len() as u64,
             sha256: String::new(),
         };
@@ -98,7 +98,7 @@ impl<'a> Census<'a> {
         unwanted: bool,
         example: ResidueExample,
     ) {
-        let key = (example.place, resource, label(header), header.kms_key_id().map(key_id_hash));
+        let key = (example.place, resource, header.label_in_words(), header.kms_key_id().map(key_id_hash));
         let counts = self.groups.entry(key).or_default();
         counts.values += 1;
         counts.bytes += bytes.len() as u64;
@@ -177,12 +177,5 @@ impl<'a> Census<'a> {
         }
         report.clean_up = steps;
         report.examples = self.examples;
-    }
-}
-
-fn label(header: &Header<'_>) -> String {
-    match header {
-        Header::Plaintext => ProviderKind::Identity.to_string(),
-        header => header.label().map_or_else(|| "(unrecognised)".to_owned(), |label| label.to_string()),
     }
 }

@@ -77,6 +77,12 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum SnapshotCommand {
     /// Say what a snapshot is, which keys it needs, and what to know before it is restored
     Inspect(SnapshotInspectArgs),
+    /// Write all objects as files of YAML or as lines of JSON; resumable
+    Export(SnapshotExportArgs),
+    /// Say which objects were added, removed or changed between two snapshots, or two revisions of one
+    Diff(SnapshotDiffArgs),
+    /// List every revision of a key that is still in a snapshot, and what changed
+    History(SnapshotHistoryArgs),
     /// Find plaintext and old ciphertext that is left in history, free pages, the log and other files
     Residue(SnapshotResidueArgs),
     /// Write a new snapshot whose values are all under the first provider
@@ -117,6 +123,86 @@ pub(crate) struct SnapshotResidueArgs {
     pub(crate) output: OutputArgs,
     #[command(flatten)]
     pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
+}
+
+/// What opens the values, where they are encrypted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OptionalConfigArgs {
+    /// kube-apiserver's EncryptionConfiguration; what is stored in the clear is read without. Of several, the first writes
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kms: KmsArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotExportArgs {
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArg,
+    /// Directory for files of YAML; with -o ndjson, file for lines of JSON. Only its owner can read it
+    #[arg(long, value_parser = file(), value_name = "PATH")]
+    pub(crate) out: PathBuf,
+    /// yaml or ndjson
+    #[arg(short, long, default_value = "yaml", value_parser = ["yaml", "ndjson"], value_name = "FORM")]
+    pub(crate) output: String,
+    /// Go on with an export that was interrupted
+    #[arg(long)]
+    pub(crate) resume: bool,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) config: OptionalConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotDiffArgs {
+    /// First snapshot; the only one for two of its revisions
+    #[arg(value_parser = file(), value_name = "A")]
+    pub(crate) from: PathBuf,
+    /// Second snapshot
+    #[arg(value_parser = file(), value_name = "B")]
+    pub(crate) to: Option<PathBuf>,
+    /// Revision of the first
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
+    pub(crate) from_revision: Option<i64>,
+    /// Revision of the second
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
+    pub(crate) to_revision: Option<i64>,
+    /// Read what is left of damaged files
+    #[arg(long)]
+    pub(crate) salvage: bool,
+    /// Show values that were only sealed anew, too
+    #[arg(long)]
+    pub(crate) resealed: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
+    #[command(flatten)]
+    pub(crate) config: OptionalConfigArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotHistoryArgs {
+    /// The complete etcd key, as /registry/secrets/default/x
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) config: OptionalConfigArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
 }

@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     Storage(storage::Error),
     Snapshot(snapshot::Error),
     Backup(backup::Error),
+    /// Objects cannot be written to files.
+    Export(backup::ExportError),
     /// The write-ahead log.
     Log(backup::residue::Error),
     Rekey(rekey::Error),
@@ -76,7 +78,8 @@ impl Failure {
             | Self::Backup(_)
             | Self::Log(_) => SOURCE,
             Self::Rekey(_) => USAGE,
-            Self::Output(_) => PARTIAL,
+            Self::Export(backup::ExportError::Exists { .. }) => USAGE,
+            Self::Output(_) | Self::Export(_) => PARTIAL,
         }
     }
 
@@ -122,6 +125,12 @@ impl From<backup::residue::Error> for Failure {
             backup::residue::Error::Snapshot(error) => Self::Snapshot(error),
             error => Self::Log(error),
         }
+    }
+}
+
+impl From<backup::ExportError> for Failure {
+    fn from(error: backup::ExportError) -> Self {
+        Self::Export(error)
     }
 }
 
@@ -183,6 +192,7 @@ impl fmt::Display for Failure {
             Self::Snapshot(error) => Chain(error).fmt(f),
             Self::Backup(error) => Chain(error).fmt(f),
             Self::Log(error) => Chain(error).fmt(f),
+            Self::Export(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
             Self::NotFound { resource, name } if resource.is_empty() => write!(f, "no object is named {name:?}"),

@@ -40,6 +40,9 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
             "it is not the key that the API servers have under that name, or, of a KMS, it is the plugin of another cluster: compare \
              with theirs. Nothing was written; if the key is right, and all those values are damaged, say so with --trust-write-key"
         }
+        Failure::Export(atrest::backup::ExportError::Exists { .. }) => {
+            "go on with an interrupted export with --resume, or name another place with --out"
+        }
         Failure::Snapshot(error) => return snapshot_hint(error).map(str::to_owned).into_iter().collect(),
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
@@ -111,6 +114,11 @@ fn snapshot_hint(error: &snapshot::Error) -> Option<&'static str> {
             "a snapshot is what `etcdctl snapshot save` writes, or a copy of member/snap/db"
         }
         Error::NoKeyBucket { .. } => "is it the snapshot of an etcd of version 3?",
+        Error::Exists { .. } => "name another file with --out, or replace it with --force",
+        Error::Hash { .. } => {
+            "--skip-hash-check takes it all the same: look at it with `atrest snapshot inspect` first"
+        }
+        Error::SalvageOnly => "leave --salvage out; `atrest snapshot export --salvage` saves what is left as objects",
         Error::Compacted { .. } => "--salvage shows what is left of earlier revisions, which is not all of them",
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! How results are shown. Everything here writes to a `Write`; nothing decides.
 
 mod backup;
+mod changes;
 mod objects;
 mod reports;
 mod sheet;
@@ -12,7 +13,7 @@ use serde::Serialize;
 use crate::args::Output;
 use crate::failure::Failure;
 
-pub(crate) use objects::{Objects, object_text};
+pub(crate) use objects::{Objects, object_line, object_text};
 pub(crate) use sheet::{Form, Sheet};
 
 /// A result that can be shown in every form.

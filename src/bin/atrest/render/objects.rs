@@ -38,7 +38,7 @@ impl<'a> Objects<'a> {
 
     pub(crate) fn print(&mut self, got: Got) -> Result<(), Failure> {
         match self.form {
-            ObjectForm::Ndjson => super::print_line(&Line { row: &got.row, object: &got.object.value }, self.out),
+            ObjectForm::Ndjson => Ok(self.out.write_all(object_line(&got)?.as_bytes())?),
             ObjectForm::Name => {
                 let group = got.object.api_version().split_once('/').map(|(group, _)| format!(".{group}"));
                 let (kind, name) = (got.object.kind().to_lowercase(), got.object.name().unwrap_or_default());
@@ -102,7 +102,7 @@ impl<'a> Objects<'a> {
     }
 
     fn text(&self, value: &Value) -> Result<Zeroizing<String>, Failure> {
-        object_text(value, self.form == ObjectForm::Yaml)
+        Ok(object_text(value, self.form == ObjectForm::Yaml)?)
     }
 
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
@@ -141,8 +141,16 @@ impl<'a> Objects<'a> {
     }
 }
 
+/// An object and where it was, as a line of JSON. It is wiped afterwards.
+pub(crate) fn object_line(got: &Got) -> std::io::Result<Zeroizing<String>> {
+    let line = serde_json::to_string(&Line { row: &got.row, object: &got.object.value })?;
+    let mut line = Zeroizing::new(line);
+    line.push('\n');
+    Ok(line)
+}
+
 /// An object as kubectl prints it, with a line feed at the end. It is wiped afterwards: it may hold the data of a Secret.
-pub(crate) fn object_text(value: &Value, yaml: bool) -> Result<Zeroizing<String>, Failure> {
+pub(crate) fn object_text(value: &Value, yaml: bool) -> std::io::Result<Zeroizing<String>> {
     if yaml {
         let text = serde_saphyr::to_string(value).map_err(|error| std::io::Error::other(error.to_string()))?;
         let mut text = Zeroizing::new(text);
@@ -154,7 +162,7 @@ pub(crate) fn object_text(value: &Value, yaml: bool) -> Result<Zeroizing<String>
     let mut bytes = Zeroizing::new(Vec::new());
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut *bytes, formatter);
-    value.serialize(&mut serializer).map_err(std::io::Error::from)?;
+    value.serialize(&mut serializer)?;
     bytes.push(b'\n');
     let text = std::str::from_utf8(&bytes).map_err(std::io::Error::other)?;
     Ok(Zeroizing::new(text.to_owned()))

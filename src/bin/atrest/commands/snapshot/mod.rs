@@ -1,5 +1,7 @@
 //! The commands that are about files alone.
 
+mod compare;
+mod export;
 mod look;
 mod rewrite;
 
@@ -15,6 +17,9 @@ use crate::failure::Failure;
 pub(super) async fn run(command: &SnapshotCommand, quiet: bool) -> Result<u8, Failure> {
     match command {
         SnapshotCommand::Inspect(args) => look::inspect(args, quiet),
+        SnapshotCommand::Export(args) => export::run(args, quiet).await,
+        SnapshotCommand::Diff(args) => compare::diff(args, quiet).await,
+        SnapshotCommand::History(args) => compare::history(args, quiet).await,
         SnapshotCommand::Residue(args) => look::residue(args, quiet),
         SnapshotCommand::Rekey(args) => rewrite::rekey(args, quiet).await,
         SnapshotCommand::Redact(args) => rewrite::redact(args, quiet).await,

@@ -1,0 +1,258 @@
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::get::Got;
+
+/// Where objects are written, each when it comes.
+///
+/// Files are for their owner alone, and no symbolic link is followed. An export that was interrupted goes on where it ended.
+#[derive(Debug)]
+pub enum Export {
+    /// A file for each object: `NAMESPACE/RESOURCE/NAME.yaml`, and `_cluster` in place of a namespace where there is none.
+    Tree {
+        /// The directory.
+        directory: PathBuf,
+        /// Whether what is there already is left as it is.
+        resume: bool,
+        /// The directories that are known to be there.
+        made: BTreeSet<PathBuf>,
+    },
+    /// A line for each object.
+    Lines {
+        /// The file.
+        file: io::BufWriter<File>,
+        /// The etcd key of the last line that was there already: what comes up to it is left out.
+        last_key: Option<String>,
+    },
+}
+
+/// Why nothing, or nothing more, is exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// There is something already, and going on with it was not asked for.
+    #[error("{} exists and is not empty", path.display())]
+    Exists {
+        /// The directory or the file.
+        path: PathBuf,
+    },
+    /// It cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The directory or the file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// It was written.
+    Written,
+    /// It was there already.
+    Skipped,
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> ExportError {
+    let path = path.to_owned();
+    move |source| ExportError::Write { path, source }
+}
+
+impl Export {
+    /// Begins a tree in a directory, which is made.
+    ///
+    /// # Errors
+    ///
+    /// When the directory is not empty and `resume` is not set, or it cannot be made.
+    pub fn tree(directory: &Path, resume: bool) -> Result<Self, ExportError> {
+        make_directory(directory).map_err(failed(directory))?;
+        let mut entries = fs::read_dir(directory).map_err(failed(directory))?;
+        if entries.next().is_some() && !resume {
+            return Err(ExportError::Exists { path: directory.to_owned() });
+        }
+        Ok(Self::Tree { directory: directory.to_owned(), resume, made: BTreeSet::new() })
+    }
+
+    /// Begins a file of lines, or goes on behind its last whole line.
+    ///
+    /// # Errors
+    ///
+    /// When the file exists and `resume` is not set, or it cannot be written.
+    pub fn lines(path: &Path, resume: bool) -> Result<Self, ExportError> {
+        let existing = fs::symlink_metadata(path).ok();
+        if existing.as_ref().is_some_and(|existing| !resume || !existing.is_file()) {
+            return Err(ExportError::Exists { path: path.to_owned() });
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600).custom_flags(NO_FOLLOW);
+        let file = if existing.is_some() { options.open(path) } else { options.create_new(true).open(path) };
+        let mut file = file.map_err(failed(path))?;
+        let last_key = last_key(&mut file).map_err(failed(path))?;
+        Ok(Self::Lines { file: io::BufWriter::with_capacity(256 * 1024, file), last_key })
+    }
+
+    /// Writes an object. `text` gives what is in its file or its line.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn write(
+        &mut self,
+        got: &Got,
+        text: impl FnOnce(&Got) -> io::Result<zeroize::Zeroizing<String>>,
+    ) -> Result<Exported, ExportError> {
+        match self {
+            Self::Tree { directory, resume, made } => {
+                let (parent, path) = place(directory, got);
+                if !made.contains(&parent) {
+                    let middle = parent.parent().unwrap_or(directory).to_owned();
+                    make_directory(&middle).map_err(failed(&middle))?;
+                    make_directory(&parent).map_err(failed(&parent))?;
+                    made.insert(parent);
+                }
+                // A file gets its name when all of it is there.
+                if *resume && path.symlink_metadata().is_ok() {
+                    return Ok(Exported::Skipped);
+                }
+                let text = text(got).map_err(failed(&path))?;
+                let unfinished = path.with_extension("yaml.part");
+                _ = fs::remove_file(&unfinished);
+                let mut file = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .custom_flags(NO_FOLLOW)
+                    .open(&unfinished)
+                    .map_err(failed(&unfinished))?;
+                file.write_all(text.as_bytes()).map_err(failed(&unfinished))?;
+                fs::rename(&unfinished, &path).map_err(failed(&path))?;
+                Ok(Exported::Written)
+            }
+            Self::Lines { file, last_key } => {
+                let key = got.row.key.to_string();
+                if last_key.as_ref().is_some_and(|last| key <= *last) {
+                    return Ok(Exported::Skipped);
+                }
+                let path = PathBuf::from(key);
+                let line = text(got).map_err(failed(&path))?;
+                file.write_all(line.as_bytes()).map_err(failed(&path))?;
+                Ok(Exported::Written)
+            }
+        }
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn finish(self) -> Result<(), ExportError> {
+        match self {
+            Self::Tree { .. } => Ok(()),
+            Self::Lines { mut file, .. } => {
+                let done = file.flush().and_then(|()| file.get_ref().sync_all());
+                done.map_err(failed(Path::new("the file of lines")))
+            }
+        }
+    }
+}
+
+/// The last part of a path is not followed when it is a symbolic link.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        // A link could lead anywhere.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
+        done => done,
+    }
+}
+
+/// The directory and the file of an object.
+fn place(directory: &Path, got: &Got) -> (PathBuf, PathBuf) {
+    let row = &got.row;
+    let namespace = row.namespace.as_deref().map_or_else(|| "_cluster".to_owned(), file_name);
+    let resource = row.resource.as_deref().map_or_else(|| "_other".to_owned(), file_name);
+    // What is no object of a resource has no name but its key.
+    let name = row.name.clone().unwrap_or_else(|| row.key.to_string());
+    let parent = directory.join(namespace).join(resource);
+    let path = parent.join(format!("{}.yaml", file_name(&name)));
+    (parent, path)
+}
+
+/// Longer names are cut, and told apart by their hash.
+const MAX_NAME: usize = 200;
+
+/// A name that is one of a file, whatever bytes it was made of.
+fn file_name(name: &str) -> String {
+    use std::fmt::Write as _;
+    let mut safe = String::new();
+    for (index, byte) in name.bytes().enumerate() {
+        let is_safe = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':') || (byte == b'.' && index > 0);
+        if is_safe {
+            safe.push(char::from(byte));
+        } else {
+            _ = write!(safe, "%{byte:02X}");
+        }
+    }
+    if safe.len() > MAX_NAME {
+        use sha2::Digest as _;
+        safe.truncate(MAX_NAME);
+        _ = write!(safe, "~{}", hex::encode(sha2::Sha256::digest(name).get(..8).unwrap_or_default()));
+    }
+    if safe.is_empty() { "%".to_owned() } else { safe }
+}
+
+/// The key of the last whole line; what follows it is cut off.
+fn last_key(file: &mut File) -> io::Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        key: String,
+    }
+    let mut reader = BufReader::new(&mut *file);
+    let mut whole = 0;
+    let mut last = None;
+    let mut line = zeroize::Zeroizing::new(Vec::new());
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line)?;
+        match serde_json::from_slice::<Line>(&line) {
+            Ok(parsed) if line.ends_with(b"\n") => last = Some(parsed.key),
+            _ => break,
+        }
+        whole += read as u64;
+    }
+    file.set_len(whole)?;
+    file.seek(SeekFrom::Start(whole))?;
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out_of_the_directory() {
+        for (name, file) in [
+            ("web", "web"),
+            ("system:node:a", "system:node:a"),
+            ("..", "%2E."),
+            (".", "%2E"),
+            ("", "%"),
+            ("a/b", "a%2Fb"),
+            ("/registry/ranges/x", "%2Fregistry%2Franges%2Fx"),
+            ("a\0ü", "a%00%C3%BC"),
+        ] {
+            assert_eq!(file_name(name), file);
+        }
+        let long = file_name(&"x".repeat(300));
+        assert_eq!(long.len(), MAX_NAME + 17);
+        assert_ne!(long, file_name(&"x".repeat(301)));
+    }
+}

@@ -1,0 +1,95 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use atrest::backup;
+use atrest::get::{Options, SecretData, Shown};
+use atrest::report::Difference;
+use atrest::resource::Selection;
+use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Values, View};
+
+use super::open;
+use crate::args::{ShownArgs, SnapshotArg, SnapshotDiffArgs, SnapshotHistoryArgs};
+use crate::commands::source::checked_selection;
+use crate::commands::{Keys, STOP, exit_code, layout_of, stdout, stop_signal};
+use crate::failure::{FINDINGS, Failure};
+use crate::progress::Display;
+use crate::render;
+
+/// What is compared shows hashes where it must not show secrets: lengths would hide changes.
+fn compared(args: &ShownArgs) -> Shown {
+    let secrets = if args.reveal { SecretData::Revealed } else { SecretData::Hashed };
+    Shown { managed_fields: args.show_managed_fields, as_stored: args.as_stored, secrets }
+}
+
+pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Failure> {
+    if args.to.is_none() && args.from_revision.is_none() && args.to_revision.is_none() {
+        return Err(Failure::Usage(
+            "name two snapshots, or two revisions of one with --from-revision and --to-revision".to_owned(),
+        ));
+    }
+    let selection = checked_selection(&args.selection)?;
+    let Keys { transformers, kms } = Keys::of(&args.config.encryption_provider_config, &args.config.kms, quiet)?;
+    stop_signal();
+    let mode = if args.salvage { Mode::Salvage } else { Mode::Strict };
+    let from = open_one(&args.from, mode)?;
+    let to = match &args.to {
+        Some(path) => open_one(path, mode)?,
+        None => Arc::clone(&from),
+    };
+    let values = |snapshot: &Arc<Snapshot>, revision| {
+        let prefixes = selection.prefixes()?;
+        let view = View { revision, order: Order::Keys, prefixes, ..View::default() };
+        Ok::<_, Failure>(Values::new(snapshot, &view)?)
+    };
+    let name = |path: &Path| path.display().to_string();
+    let from = (name(&args.from), values(&from, args.from_revision)?);
+    let to = (name(args.to.as_ref().unwrap_or(&args.from)), values(&to, args.to_revision)?);
+    let options = Options {
+        transformers: &transformers,
+        selection: &selection,
+        source: String::new(),
+        name: None,
+        wants: &|_| true,
+        shown: compared(&args.shown),
+    };
+    let mut report = backup::diff(from, to, &options, &*kms, &Display::new(quiet), &STOP).await?;
+    if !args.resealed {
+        let resealed = report.rows.iter().filter(|row| row.difference == Difference::Resealed).count();
+        report.rows.retain(|row| row.difference != Difference::Resealed);
+        if resealed > 0 {
+            report
+                .notes
+                .push(format!("{resealed} objects are the same and were only stored anew: --resealed lists them"));
+        }
+    }
+    render::print(&report, args.output.output, &mut stdout())?;
+    Ok(exit_code(report.complete, !report.rows.is_empty()))
+}
+
+fn open_one(path: &Path, mode: Mode) -> Result<Arc<Snapshot>, Failure> {
+    let options = snapshot::Options { mode, ..snapshot::Options::default() };
+    let path = if path.is_dir() { DataDir::new(path)?.database() } else { path.to_owned() };
+    Ok(Arc::new(Snapshot::open(&path, options)?))
+}
+
+pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u8, Failure> {
+    let Keys { transformers, kms } = Keys::of(&args.config.encryption_provider_config, &args.config.kms, quiet)?;
+    stop_signal();
+    let named = open(&SnapshotArg { path: None }, &args.file)?;
+    let selection = Selection { layout: layout_of(&args.layout.etcd_prefix), ..Selection::default() };
+    let options = Options {
+        transformers: &transformers,
+        selection: &selection,
+        source: named.name,
+        name: None,
+        wants: &|_| true,
+        shown: compared(&args.shown),
+    };
+    let report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP).await?;
+    render::print(&report, args.output.output, &mut stdout())?;
+    if report.revisions.is_empty() {
+        return Ok(FINDINGS);
+    }
+    let unreadable = report.revisions.iter().any(|row| row.class.is_some_and(|class| !class.is_readable()));
+    Ok(exit_code(report.complete, unreadable))
+}
