@@ -11,6 +11,7 @@ mod decode;
 mod json;
 mod protobuf;
 mod schema;
+mod selector;
 mod served;
 mod value;
 mod view;
@@ -23,6 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 pub use decode::{BASE64, ENVELOPE, Object, UNKNOWN_FIELDS, VALUE, decode};
+pub use selector::{InvalidSelector, LabelSelector};
 pub use value::{Map, Text, Value};
 
 /// How an API server encoded a stored object.
