@@ -9,6 +9,7 @@
 mod cbor;
 mod decode;
 mod json;
+pub mod jsonpath;
 mod protobuf;
 mod schema;
 mod selector;
