@@ -10,8 +10,10 @@ mod cbor;
 mod changes;
 mod decode;
 mod json;
+pub mod jsonpath;
 mod protobuf;
 mod schema;
+mod selector;
 mod served;
 mod value;
 mod view;
@@ -25,6 +27,7 @@ use zeroize::Zeroizing;
 
 pub use changes::{Change, changes};
 pub use decode::{BASE64, ENVELOPE, Object, UNKNOWN_FIELDS, VALUE, decode};
+pub use selector::{InvalidSelector, LabelSelector};
 pub use value::{Map, Text, Value};
 
 /// How an API server encoded a stored object.
