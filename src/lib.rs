@@ -60,6 +60,8 @@
 
 pub mod causes;
 pub mod config;
+#[cfg(feature = "kine")]
+pub mod kine;
 #[cfg(feature = "kms")]
 pub mod kms;
 pub mod object;
