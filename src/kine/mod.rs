@@ -31,6 +31,7 @@
 //! | `-wal` and `-shm`: it is in use, or was | with SQLite's locks, the log included |
 //! | a `-wal` with content, but no `-shm` | likewise; SQLite creates the `-shm`, for which it must be allowed to |
 //! | neither, and the header says WAL: a copy, or k3s is stopped | without locks, and without leaving files beside it |
+//! | a `-shm` without a log, where nothing can be written | likewise |
 //! | neither, and the header says otherwise | with SQLite's locks |
 //!
 //! When a file that is read without locks changes after all, reading ends with [`Error::Changed`]. A copy that was made without its

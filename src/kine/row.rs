@@ -229,15 +229,16 @@ pub(super) fn values(
         }
     };
     let value = bytes(row, 7)?;
-    if key.as_ref() == COMPACT_REV_KEY.as_bytes() || key.starts_with(GAP) {
-        // Kine's own. Whatever else is hidden in such a row is a value like others.
-        if matches!(value, Ok(None)) || matches!(value, Ok(Some(b""))) {
-            return Ok(Vec::new());
-        }
+    // Kine's own. Whatever else is hidden in such a row is a value like others.
+    let is_own = (key.as_ref() == COMPACT_REV_KEY.as_bytes() || key.starts_with(GAP))
+        && (matches!(value, Ok(None)) || matches!(value, Ok(Some(b""))));
+    if is_own && !history {
+        return Ok(Vec::new());
     }
     let mut number = |index, column| -> rusqlite::Result<i64> {
         Ok(match row.get_ref(index)? {
             ValueRef::Integer(number) => number,
+            _ if is_own => 0,
             other => {
                 problems.add(id, column, Found::of(other));
                 0
@@ -266,6 +267,7 @@ pub(super) fn values(
         }
     }
     match value {
+        _ if is_own => {}
         // Go reads NULL as no bytes, and so kine yields the key with an empty value.
         Ok(None) if history => {}
         Ok(value) => values.push(StoredValue {

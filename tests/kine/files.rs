@@ -79,6 +79,34 @@ fn a_copy_with_its_log_is_read_with_the_log() {
 }
 
 #[test]
+fn nothing_has_to_be_written_to_read_a_copy() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let database = Database::new(Journal::Wal);
+    database.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    database.put("/registry/a", b"v", 0);
+    let [log, index] = ["state.db-wal", "state.db-shm"];
+    for (beside, head) in [(&[][..], Ok(1)), (&[index], Ok(1)), (&[log, index], Ok(2)), (&[log], Err(()))] {
+        let copies = tempfile::tempdir().unwrap();
+        for name in std::iter::once(&"state.db").chain(beside) {
+            let copy = copies.path().join(name);
+            std::fs::copy(database.path().with_file_name(name), &copy).unwrap();
+            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o444)).unwrap();
+        }
+        std::fs::set_permissions(copies.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+        // Root may write in spite of that, and then there is no case that fails.
+        let writable = std::fs::write(copies.path().join("x"), b"").is_ok();
+        let read = Kine::open(&copies.path().join("state.db")).and_then(|kine| kine.head());
+        match head {
+            Ok(head) => assert_eq!(read.unwrap(), head, "{beside:?}"),
+            Err(()) if writable => assert_eq!(read.unwrap(), 2),
+            Err(()) => assert!(matches!(read, Err(Error::NoSharedMemory { .. }))),
+        }
+        std::fs::set_permissions(copies.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
 fn an_index_without_a_log_that_cannot_be_used_is_done_without() {
     let database = Database::new(Journal::Wal);
     let (directory, path) = database.close();

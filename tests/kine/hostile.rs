@@ -75,11 +75,14 @@ fn what_is_hidden_in_rows_of_kines_own_is_found() {
         "3, 'gap-3', 0, 0, 0, 0, 0, NULL, NULL",
         "4, 'gap-4', 1, 0, 0, 0, 0, 'a secret', NULL",
         "5, 'gap-5', 0, 1, 0, 0, 0, 'another', NULL",
+        "6, 'gap-6', 0, 1, 0, 0, 'x', NULL, 'a third'",
     ]);
     database.connection.execute("UPDATE kine SET value = 'hidden' WHERE id = 1", []).unwrap();
     let kine = database.kine();
     assert_eq!(keys(&all(&kine, &view(None)).unwrap().0), ["compact_rev_key", "gap-4"]);
-    assert_eq!(keys(&all(&kine, &history()).unwrap().0), ["compact_rev_key", "gap-4", "gap-5"]);
+    let (values, problems) = all(&kine, &history()).unwrap();
+    assert_eq!(keys(&values), ["compact_rev_key", "gap-4", "gap-5", "gap-6"]);
+    assert_eq!((&values[3].value[..], problems.is_clean()), (b"a third".as_slice(), true));
 }
 
 #[test]
