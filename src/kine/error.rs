@@ -49,8 +49,8 @@ pub enum Error {
     Unfinished,
     /// The write-ahead log beside the file must be read, and SQLite has to write its index for that.
     #[error(
-        "{}-wal belongs to the database, and SQLite cannot create {}-shm to read it: copy the files to a directory that \
-         can be written to",
+        "{}-wal belongs to the database, and SQLite cannot create {}-shm to read it: copy the files to a directory \
+         that can be written to",
         path.display(),
         path.display()
     )]

@@ -13,18 +13,20 @@
 //!   old_value        the value of the row before
 //! ```
 //!
-//! A key is what its last row says. Two kinds of rows are not keys: `compact_rev_key`, whose `prev_revision` is the compacted
-//! revision, and `gap-N`, which takes up revision N because nothing else did. A compaction removes rows that were superseded, and
-//! rows that note deletions. What it removes is still in the `old_value` of the row that came after it, until that is removed too.
-//! Sources: kine's `pkg/drivers/sqlite`, `pkg/drivers/generic` and `pkg/logstructured/sqllog`.
+//! A key is what its last row says. Two kinds of rows are not keys: `compact_rev_key`, whose `prev_revision` is the
+//! compacted revision, and `gap-N`, which takes up revision N because nothing else did. A compaction removes rows that
+//! were superseded, and rows that note deletions. What it removes is still in the `old_value` of the row that came
+//! after it, until that is removed too. Sources: kine's `pkg/drivers/sqlite`, `pkg/drivers/generic` and
+//! `pkg/logstructured/sqllog`.
 //!
-//! Kine counts no versions, and tells its clients 0; so do the values here, and with them the number of writes in a report.
+//! Kine counts no versions, and tells its clients 0; so do the values here, and with them the number of writes in a
+//! report.
 //!
 //! # Locks
 //!
-//! The file is opened read-only, and each page of values is a short transaction. In the mode that k3s uses (WAL) readers and
-//! writers do not wait for each other. In the other mode kine has to wait for the end of a page, and a page for the end of a
-//! transaction, for two seconds: then [`Error::Busy`] says so.
+//! The file is opened read-only, and each page of values is a short transaction. In the mode that k3s uses (WAL)
+//! readers and writers do not wait for each other. In the other mode kine has to wait for the end of a page, and a page
+//! for the end of a transaction, for two seconds: then [`Error::Busy`] says so.
 //!
 //! | beside the database | it is read |
 //! |---|---|
@@ -34,14 +36,15 @@
 //! | a `-shm` without a log, where nothing can be written | likewise |
 //! | neither, and the header says otherwise | with SQLite's locks |
 //!
-//! When a file that is read without locks changes after all, reading ends with [`Error::Changed`]. A copy that was made without its
-//! `-wal` lacks what was written last, and nothing in it says so.
+//! When a file that is read without locks changes after all, reading ends with [`Error::Changed`]. A copy that was made
+//! without its `-wal` lacks what was written last, and nothing in it says so.
 //!
-//! To see the header of a database without `-shm`, [`Kine::open`] opens and closes the file, which gives up POSIX locks that the
-//! same process holds: a program that writes to the same database by itself, and not in WAL mode, must not do so meanwhile.
+//! To see the header of a database without `-shm`, [`Kine::open`] opens and closes the file, which gives up POSIX locks
+//! that the same process holds: a program that writes to the same database by itself, and not in WAL mode, must not do
+//! so meanwhile.
 //!
-//! Everything in the table may have been written to harm: SQLite keeps any type in any column. What cannot be read is told with its
-//! row and column, as [`Problems`].
+//! Everything in the table may have been written to harm: SQLite keeps any type in any column. What cannot be read is
+//! told with its row and column, as [`Problems`].
 
 mod error;
 mod open;

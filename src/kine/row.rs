@@ -85,8 +85,8 @@ const KEPT: usize = 1000;
 
 /// What could not be read.
 ///
-/// Of a row without a readable name or value there is no value. Where it is only a number beside it, the value is yielded all the
-/// same, with 0 for the number.
+/// Of a row without a readable name or value there is no value. Where it is only a number beside it, the value is
+/// yielded all the same, with 0 for the number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     /// The first of them.
@@ -197,8 +197,8 @@ impl ToSql for Name {
 }
 
 /// The columns that [`place`] and [`values`] read, by their positions. `?6` is [`MAX_VALUE_BYTES`].
-pub(super) const COLUMNS: &str = "k.id, k.name, kv.created, kv.deleted, kv.create_revision, kv.prev_revision, kv.lease, \
-     octet_length(kv.value), CASE WHEN octet_length(kv.value) <= ?6 THEN kv.value END, \
+pub(super) const COLUMNS: &str = "k.id, k.name, kv.created, kv.deleted, kv.create_revision, kv.prev_revision, \
+     kv.lease, octet_length(kv.value), CASE WHEN octet_length(kv.value) <= ?6 THEN kv.value END, \
      kv.name IS k.name";
 
 /// Two more of the history: what was there before, unless the row that it came from is still there and holds the same.

@@ -17,13 +17,14 @@ pub struct View {
 
 /// The values of a database, as a source: in the order of their keys, those of one key oldest first.
 ///
-/// Each page is a transaction of its own, so that no lock is held while the values are looked at. A row is never changed once it
-/// is written, and so the pages agree with each other, unless kine compacts past their revision in between: then reading goes on
-/// at the last revision, as it does with etcd, or ends with [`Error::Compacted`] if the revision was asked for.
+/// Each page is a transaction of its own, so that no lock is held while the values are looked at. A row is never
+/// changed once it is written, and so the pages agree with each other, unless kine compacts past their revision in
+/// between: then reading goes on at the last revision, as it does with etcd, or ends with [`Error::Compacted`] if the
+/// revision was asked for.
 ///
-/// Of the history there is each row's value, the copy in the row that notes a deletion among them, and each `old_value` that is
-/// not also the value of the row that it came from. Such a value has the revision of that row and no lease, and where the row does
-/// not tell it, 0 for the revision of its creation.
+/// Of the history there is each row's value, the copy in the row that notes a deletion among them, and each `old_value`
+/// that is not also the value of the row that it came from. Such a value has the revision of that row and no lease, and
+/// where the row does not tell it, 0 for the revision of its creation.
 #[derive(Debug)]
 pub struct Values {
     kine: Arc<Kine>,

@@ -182,7 +182,7 @@ impl Walk {
                 Range::All => "k.name IS NOT NULL AND ?1 IS ?2",
             };
             let bounds = format!("{bounds} AND k.name <> ?3 AND k.id <= ?4 AND {NEWEST}");
-            // Of the deleted keys there are few, and an index says which: each name would have to be looked up otherwise.
+            // Of the deleted keys there are few, and an index says which: else each name would have to be looked up.
             let deleted = "k.id IN (SELECT d.id FROM kine AS d WHERE d.deleted <> 0 AND typeof(d.deleted) = 'integer')";
             for (sign, which) in [(1, String::new()), (-1, format!(" AND {deleted}"))] {
                 let sql = format!("SELECT count(*) FROM kine AS k WHERE {bounds}{which}");
