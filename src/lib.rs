@@ -62,6 +62,8 @@ pub mod backup;
 pub mod causes;
 pub mod config;
 pub mod get;
+#[cfg(feature = "kine")]
+pub mod kine;
 #[cfg(feature = "kms")]
 pub mod kms;
 pub mod object;
