@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use atrest::config::Endpoint;
+use atrest::object::LabelSelector;
+use atrest::object::jsonpath::JsonPath;
 use atrest::report::Dimension;
 use atrest::snapshot::MetaChoice;
 use atrest::transformer::KeyLabel;
@@ -97,7 +99,7 @@ pub(crate) enum SnapshotCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SnapshotArg {
     /// Snapshot; a data directory is named with --data-dir
-    #[arg(value_parser = file(), conflicts_with_all = ["snapshot", "data_dir"], value_name = "FILE")]
+    #[arg(value_parser = file(), conflicts_with_all = ["snapshot", "data_dir", "kine"], value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -297,6 +299,9 @@ pub(crate) struct FileArgs {
     /// Data directory of an etcd, running or not
     #[arg(long, value_parser = file(), value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+    /// SQLite database of kine, as k3s has it in server/db/state.db
+    #[arg(long, value_parser = file(), conflicts_with_all = ["snapshot", "data_dir"], value_name = "FILE")]
+    pub(crate) kine: Option<PathBuf>,
     /// The state at this revision, in place of the last
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
     pub(crate) revision: Option<i64>,
@@ -573,6 +578,9 @@ pub(crate) struct GetArgs {
     /// Name of the object
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Only objects with these labels, as `app=web,tier!=test`
+    #[arg(short = 'l', long, value_parser = LabelSelector::parse, value_name = "SELECTOR")]
+    pub(crate) selector: Option<LabelSelector>,
     /// yaml, json, ndjson, name, table, or jsonpath=TEMPLATE
     #[arg(short, long, default_value = "yaml", value_name = "FORM")]
     pub(crate) output: ObjectForm,
@@ -604,13 +612,14 @@ pub(crate) struct ShownArgs {
 }
 
 /// The form in which objects are printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ObjectForm {
     Yaml,
     Json,
     Ndjson,
     Name,
     Table,
+    JsonPath(JsonPath),
 }
 
 impl FromStr for ObjectForm {
@@ -623,6 +632,9 @@ impl FromStr for ObjectForm {
             "ndjson" => Ok(Self::Ndjson),
             "name" => Ok(Self::Name),
             "table" => Ok(Self::Table),
+            _ if text.starts_with("jsonpath=") => JsonPath::parse(text.trim_start_matches("jsonpath="))
+                .map(Self::JsonPath)
+                .map_err(|error| error.to_string()),
             _ => Err("it is yaml, json, ndjson, name, table, or jsonpath=TEMPLATE".to_owned()),
         }
     }

@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 
 use atrest::causes::Chain;
-use atrest::{backup, config, kms, rekey, resource, snapshot, storage, transformer};
+use atrest::{backup, config, kine, kms, rekey, resource, snapshot, storage, transformer};
 
 /// Done, with findings.
 pub(crate) const FINDINGS: u8 = 1;
@@ -37,6 +37,7 @@ pub(crate) enum Failure {
     Storage(storage::Error),
     Snapshot(snapshot::Error),
     Backup(backup::Error),
+    Kine(kine::Error),
     /// Objects cannot be written to files.
     Export(backup::ExportError),
     /// The write-ahead log.
@@ -68,6 +69,7 @@ impl Failure {
             | Self::Transformers(_)
             | Self::Kms(kms::Error::NoSocket { .. } | kms::Error::NotASocket { .. })
             | Self::Snapshot(snapshot::Error::SameFile { .. } | snapshot::Error::Exists { .. })
+            | Self::Kine(kine::Error::FutureRevision { .. } | kine::Error::Compacted { .. })
             | Self::Snapshot(snapshot::Error::FutureRevision { .. } | snapshot::Error::Compacted { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
@@ -76,7 +78,8 @@ impl Failure {
             | Self::Kms(_)
             | Self::Snapshot(_)
             | Self::Backup(_)
-            | Self::Log(_) => SOURCE,
+            | Self::Log(_)
+            | Self::Kine(_) => SOURCE,
             Self::Rekey(_) => USAGE,
             Self::Export(backup::ExportError::Exists { .. }) => USAGE,
             Self::Output(_) | Self::Export(_) => PARTIAL,
@@ -125,6 +128,12 @@ impl From<backup::residue::Error> for Failure {
             backup::residue::Error::Snapshot(error) => Self::Snapshot(error),
             error => Self::Log(error),
         }
+    }
+}
+
+impl From<kine::Error> for Failure {
+    fn from(error: kine::Error) -> Self {
+        Self::Kine(error)
     }
 }
 
@@ -192,6 +201,7 @@ impl fmt::Display for Failure {
             Self::Snapshot(error) => Chain(error).fmt(f),
             Self::Backup(error) => Chain(error).fmt(f),
             Self::Log(error) => Chain(error).fmt(f),
+            Self::Kine(error) => Chain(error).fmt(f),
             Self::Export(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),

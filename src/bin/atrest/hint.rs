@@ -2,7 +2,7 @@ use atrest::config::Problem;
 use atrest::snapshot::{self, Foreign, bbolt};
 use atrest::storage::{ConnectFailure, Error, TlsFailure};
 use atrest::transformer::envelope::DekFailure;
-use atrest::{kms, rekey, resource};
+use atrest::{kine, kms, rekey, resource};
 
 use crate::failure::Failure;
 
@@ -42,6 +42,18 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         }
         Failure::Export(atrest::backup::ExportError::Exists { .. }) => {
             "go on with an interrupted export with --resume, or name another place with --out"
+        }
+        Failure::Kine(kine::Error::Busy { .. }) => {
+            "k3s is writing: run this again, or on a copy of the database and its -wal"
+        }
+        Failure::Kine(kine::Error::NoSharedMemory { .. }) => {
+            "copy the database and its -wal to a directory that you can write to, and name the copy"
+        }
+        Failure::Kine(kine::Error::Unfinished) => {
+            "copy the database and its -journal to a directory that you can write to, and open it once with `sqlite3`"
+        }
+        Failure::Kine(kine::Error::NoTable { .. } | kine::Error::NotSqlite { .. }) => {
+            "--kine takes the database of kine, as k3s has it in /var/lib/rancher/k3s/server/db/state.db"
         }
         Failure::Snapshot(error) => return snapshot_hint(error).map(str::to_owned).into_iter().collect(),
         Failure::Rekey(rekey::Error::Journal(_)) => {
@@ -102,6 +114,7 @@ fn snapshot_hint(error: &snapshot::Error) -> Option<&'static str> {
         Error::Foreign { what: Foreign::Xz | Foreign::Tar } => {
             "unpack it first; gzip, zstd and ZIP are read as they are"
         }
+        Error::Foreign { what: Foreign::Sqlite } => "kine's database is named with --kine",
         Error::Foreign { what: Foreign::Wal } => "name the data directory with --data-dir, or a snapshot",
         Error::UnpackedTooLarge { .. } => "unpack it to a file: what is compressed is held in memory",
         Error::ZipMembers { .. } => "unpack it, and name the snapshot",

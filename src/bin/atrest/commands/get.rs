@@ -21,7 +21,12 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
         selection: &context.selection,
         source: context.name.clone(),
         name: args.name.as_deref(),
-        wants: &|_| true,
+        wants: &|object| {
+            let selector = args.selector.as_ref();
+            selector.is_none_or(|selector| {
+                selector.matches(|wanted| object.labels().find(|(label, _)| *label == wanted).map(|(_, value)| value))
+            })
+        },
         shown: shown(&args.shown),
     };
     let values = context.values().await?;
@@ -41,7 +46,7 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
     if let Some(failure) = failed {
         return Err(failure);
     }
-    let condition = context.condition(problems.as_ref())?;
+    let condition = context.condition(&problems)?;
     let is_missing = report.objects == 0 && args.name.is_some();
     if is_missing && report.findings.is_empty() {
         let resources: Vec<_> =

@@ -38,7 +38,7 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
     };
     let mut report = scan(values, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
-    let condition = context.condition(problems.as_ref())?;
+    let condition = context.condition(&problems)?;
     report.complete &= !condition.partial;
     report.notes.extend(condition.notes);
     render::print(&report, output, &mut stdout())?;

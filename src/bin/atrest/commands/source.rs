@@ -1,11 +1,12 @@
 //! Where the values come from: etcd, a snapshot, a data directory. The commands know none of them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use atrest::kine::{self, Kine};
 use atrest::resource::Selection;
-use atrest::snapshot::{self, DataDir, Mode, Order, Problems, Snapshot, Trailer, View};
+use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
 use atrest::source::{Page, Source};
 use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 
@@ -28,6 +29,7 @@ pub(super) struct Context {
 enum Opened {
     Etcd { store: Store, revision: Option<i64> },
     Snapshot { snapshot: Arc<Snapshot>, view: View, skip_hash_check: bool },
+    Kine { kine: Arc<Kine>, view: kine::View },
 }
 
 /// A connected etcd, for the commands that write to it.
@@ -106,10 +108,17 @@ impl Context {
     ) -> Result<Self, Failure> {
         let selection = checked_selection(selection)?;
         let (source, name) = match &source.file {
+            FileArgs { kine: Some(path), revision, .. } => {
+                stop_signal();
+                let kine = Arc::new(Kine::open(path)?);
+                let view = kine::View { revision: *revision, history: want.history, prefixes: Vec::new() };
+                (Opened::Kine { kine, view }, format!("kine's {}", path.display()))
+            }
             FileArgs { snapshot: None, data_dir: None, .. } => {
                 if want.history {
                     return Err(Failure::Usage(
-                        "--history reads every revision of a file: name one with --snapshot or --data-dir".to_owned(),
+                        "--history reads every revision of a file: name one with --snapshot, --data-dir or --kine"
+                            .to_owned(),
                     ));
                 }
                 let Etcd { store, name } = Etcd::connect(&source.etcd).await?;
@@ -151,13 +160,29 @@ impl Context {
                 let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
                 Ok(Values::Snapshot(snapshot::Values::new(snapshot, &view)?))
             }
+            Opened::Kine { kine, view } => {
+                let view = kine::View { prefixes, history: view.history && !keys_only, ..view.clone() };
+                Ok(Values::Kine(kine::Values::new(kine, &view)?, Arc::default()))
+            }
         }
     }
 
     /// What is to be said of the source once it was read, and how much that weighs.
-    pub(super) fn condition(&self, problems: Option<&Problems>) -> Result<Condition, Failure> {
+    pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let Opened::Snapshot { snapshot, skip_hash_check, .. } = &self.source else { return Ok(condition) };
+        let (snapshot, skip_hash_check) = match &self.source {
+            Opened::Etcd { .. } => return Ok(condition),
+            Opened::Kine { kine, .. } => {
+                condition.add_rows(problems);
+                if !kine.takes_locks() {
+                    condition.notes.push(
+                        "there is no log (-wal) beside the database: when k3s was running, a copy lacks its last writes".to_owned(),
+                    );
+                }
+                return Ok(condition);
+            }
+            Opened::Snapshot { snapshot, skip_hash_check, .. } => (snapshot, skip_hash_check),
+        };
         condition.add_problems(problems);
         condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
         let trailer = snapshot.trailer()?;
@@ -189,8 +214,15 @@ pub(super) struct Condition {
 const SHOWN_DAMAGE: usize = 20;
 
 impl Condition {
-    fn add_problems(&mut self, problems: Option<&Problems>) {
-        let Some(problems) = problems else { return };
+    fn add_rows(&mut self, problems: &Problems) {
+        let Problems::Kine(problems) = problems else { return };
+        let problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
+        self.partial |= !problems.is_clean();
+        self.notes.extend(problems.lines().into_iter().take(SHOWN_DAMAGE).map(|line| format!("damaged: {line}")));
+    }
+
+    fn add_problems(&mut self, problems: &Problems) {
+        let Problems::Snapshot(problems) = problems else { return };
         let lines = problems.lines();
         let lost = problems.damaged + problems.bad_records;
         self.partial |= lost > 0;
@@ -229,14 +261,24 @@ pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Fail
 pub(super) enum Values {
     Etcd(Ranges),
     Snapshot(snapshot::Values),
+    /// What could not be read is known only at the end.
+    Kine(kine::Values, Arc<Mutex<kine::Problems>>),
+}
+
+/// What of a source could not be read.
+pub(super) enum Problems {
+    None,
+    Snapshot(snapshot::Problems),
+    Kine(Arc<Mutex<kine::Problems>>),
 }
 
 impl Values {
     /// What of a file could not be read.
-    pub(super) fn problems(&self) -> Option<Problems> {
+    pub(super) fn problems(&self) -> Problems {
         match self {
-            Self::Etcd(_) => None,
-            Self::Snapshot(values) => Some(values.problems().clone()),
+            Self::Etcd(_) => Problems::None,
+            Self::Snapshot(values) => Problems::Snapshot(values.problems().clone()),
+            Self::Kine(_, problems) => Problems::Kine(Arc::clone(problems)),
         }
     }
 }
@@ -248,6 +290,11 @@ impl Source for Values {
         match self {
             Self::Etcd(ranges) => Ok(ranges.next_page().await?),
             Self::Snapshot(values) => Ok(values.next_page().await?),
+            Self::Kine(values, problems) => {
+                let page = values.next_page().await?;
+                problems.lock().unwrap_or_else(PoisonError::into_inner).clone_from(values.problems());
+                Ok(page)
+            }
         }
     }
 
@@ -255,6 +302,7 @@ impl Source for Values {
         match self {
             Self::Etcd(ranges) => ranges.expected(),
             Self::Snapshot(values) => values.expected(),
+            Self::Kine(values, _) => values.expected(),
         }
     }
 
@@ -262,6 +310,7 @@ impl Source for Values {
         match self {
             Self::Etcd(ranges) => ranges.revision(),
             Self::Snapshot(values) => values.revision(),
+            Self::Kine(values, _) => values.revision(),
         }
     }
 
@@ -269,6 +318,7 @@ impl Source for Values {
         match self {
             Self::Etcd(ranges) => ranges.is_consistent(),
             Self::Snapshot(values) => values.is_consistent(),
+            Self::Kine(values, _) => values.is_consistent(),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     let keys = async || context.all_keys().await;
     let mut report = verify::verify(values, keys, &*kms, &options, &context.display, context.stop, &mut rows).await?;
     lines.finish()?;
-    let condition = context.condition(problems.as_ref())?;
+    let condition = context.condition(&problems)?;
     report.complete &= !condition.partial;
     report.notes.extend(condition.notes);
     if let Some(asked) = &options.removable {

@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use atrest::get::Got;
-use atrest::object::Value;
+use atrest::object::{Map, Value};
 use atrest::report::ValueRow;
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -21,6 +21,8 @@ pub(crate) struct Objects<'a> {
     /// Whether the beginning of a list is printed.
     begun: bool,
     rows: Vec<Vec<String>>,
+    /// All objects, for a template that is about the list of them.
+    all: Vec<Got>,
 }
 
 /// A line of `-o ndjson`.
@@ -33,7 +35,7 @@ struct Line<'a> {
 
 impl<'a> Objects<'a> {
     pub(crate) fn new(out: &'a mut (dyn Write + Send), form: ObjectForm, always_list: bool) -> Self {
-        Self { out, form, always_list, first: None, begun: false, rows: Vec::new() }
+        Self { out, form, always_list, first: None, begun: false, rows: Vec::new(), all: Vec::new() }
     }
 
     pub(crate) fn print(&mut self, got: Got) -> Result<(), Failure> {
@@ -55,6 +57,10 @@ impl<'a> Objects<'a> {
                     got.row.mod_revision.to_string(),
                     got.row.label(),
                 ]);
+                Ok(())
+            }
+            ObjectForm::JsonPath(_) => {
+                self.all.push(got);
                 Ok(())
             }
             ObjectForm::Yaml | ObjectForm::Json => {
@@ -108,6 +114,21 @@ impl<'a> Objects<'a> {
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         match self.form {
             ObjectForm::Ndjson | ObjectForm::Name => {}
+            ObjectForm::JsonPath(template) => {
+                let mut objects: Vec<_> = self.all.drain(..).map(|got| got.object.value).collect();
+                let root = match objects.pop() {
+                    Some(only) if objects.is_empty() && !self.always_list => only,
+                    last => {
+                        objects.extend(last);
+                        let mut list = Map::default();
+                        list.insert("apiVersion", Value::from("v1"));
+                        list.insert("items", Value::Array(objects));
+                        list.insert("kind", Value::from("List"));
+                        Value::Object(list)
+                    }
+                };
+                template.render(&root, &mut self.out)?;
+            }
             ObjectForm::Table => {
                 let columns = vec!["RESOURCE", "NAMESPACE", "NAME", "CREATED", "REVISION", "KEY"];
                 let sheet = Sheet { title: "", columns, rows: std::mem::take(&mut self.rows), form: Form::Table };
