@@ -7,8 +7,9 @@ use std::time::Instant;
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
+use crate::object;
 use crate::report::{Class, Progress, RewriteReport, VerifyRow, place_of};
-use crate::resource::{KeyLayout, Location};
+use crate::resource::{KeyLayout, Location, ResourceRef};
 use crate::snapshot::{self, Rebuild, RebuildOptions, RebuildSource, Remnants, Snapshot};
 use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, KeyLabel, KmsProvider, ProviderKind, ResourceTransformers};
@@ -21,12 +22,13 @@ pub enum Change {
     Rekey,
     /// Each is stored in the clear.
     Decrypt,
+    /// Of Secrets, what they keep is replaced by fixed bytes; everything else stays as it is.
+    Blank,
     /// They stay as they are.
     Keep,
 }
 
 /// What to write.
-#[derive(Debug)]
 pub struct RewriteOptions<'a> {
     /// The configuration.
     pub transformers: &'a ResourceTransformers,
@@ -40,10 +42,24 @@ pub struct RewriteOptions<'a> {
     pub target: &'a Path,
     /// What becomes of the values.
     pub change: Change,
+    /// Only of keys of which this is true.
+    pub only: Option<&'a (dyn Fn(&[u8]) -> bool + Sync)>,
     /// Leaves values as they are that cannot be read; otherwise nothing is written when there are some.
     pub keep_unreadable: bool,
     /// The rest.
     pub rebuild: RebuildOptions<'a>,
+}
+
+impl std::fmt::Debug for RewriteOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RewriteOptions")
+            .field("source", &self.source)
+            .field("target", &self.target)
+            .field("change", &self.change)
+            .field("keep_unreadable", &self.keep_unreadable)
+            .field("rebuild", &self.rebuild)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a snapshot was not rewritten. Nothing is left of what was begun.
@@ -176,7 +192,7 @@ pub async fn rewrite(
 /// The KMS providers that will write.
 fn writers(options: &RewriteOptions<'_>) -> Vec<Arc<KmsProvider>> {
     let mut writers = BTreeMap::new();
-    if options.change == Change::Rekey {
+    if matches!(options.change, Change::Rekey | Change::Blank) {
         for (_, list) in options.transformers.lists() {
             writers.extend(list.write_kms().map(|provider| (provider.index(), Arc::clone(provider))));
         }
@@ -209,12 +225,19 @@ fn outcome(record: &RebuildSource, options: &RewriteOptions<'_>) -> Result<Outco
     if tombstone || kv.key.is_empty() || options.change == Change::Keep {
         return Ok(Outcome::Keep);
     }
+    if options.only.is_some_and(|only| !only(kv.key)) {
+        return Ok(Outcome::Keep);
+    }
     let location = options.layout.locate(kv.key);
     let Location::Object { resource, .. } = &location else { return Ok(Outcome::Keep) };
+    let blanks = options.change == Change::Blank;
+    if blanks && *resource != ResourceRef::new("", "secrets") {
+        return Ok(Outcome::Keep);
+    }
     let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
     let header = list.header(kv.value);
     let is_plain = matches!(header, Header::Plaintext);
-    if is_plain && (options.change == Change::Decrypt || !list.is_configured()) {
+    if is_plain && !blanks && (options.change == Change::Decrypt || !list.is_configured()) {
         return Ok(Outcome::Keep);
     }
     let value = snapshot::stored_value(&kv);
@@ -226,17 +249,25 @@ fn outcome(record: &RebuildSource, options: &RewriteOptions<'_>) -> Result<Outco
         _ => return Ok(Outcome::Unreadable(Box::new(judged.row))),
     };
     let resource = place_of(&location);
+    let blank = match blanks.then(|| object::blank_secret(&opened.data)).transpose() {
+        Ok(blank) => blank,
+        Err(error) => {
+            let message = format!("not a Secret that can be blanked: {error}");
+            return Ok(Outcome::Unreadable(Box::new(VerifyRow { class: Class::Malformed, message, ..judged.row })));
+        }
+    };
+    let data: &[u8] = blank.as_ref().map_or(&opened.data, |blank| blank);
     if options.change == Change::Decrypt || list.write_key().provider == ProviderKind::Identity {
-        if is_plain {
+        if is_plain && !blanks {
             return Ok(Outcome::Keep);
         }
-        let mut plaintext = Zeroizing::new(Vec::with_capacity(opened.data.len()));
-        plaintext.extend_from_slice(&opened.data);
+        let mut plaintext = Zeroizing::new(Vec::with_capacity(data.len()));
+        plaintext.extend_from_slice(data);
         let to = ProviderKind::Identity.to_string();
         return Ok(Outcome::Replace { value: plaintext, resource, from, to });
     }
     let context = DataContext::new(&value.key);
-    match list.seal_and_reopen(&opened.data, context) {
+    match list.seal_and_reopen(data, context) {
         Ok(Some(value)) => {
             let to = list.write_key().to_string();
             Ok(Outcome::Replace { value: Zeroizing::new(value), resource, from, to })

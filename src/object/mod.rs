@@ -6,6 +6,7 @@
 //! bytes that anybody may have written: lengths are checked before use, nothing is allocated by a length from the data,
 //! and errors hold offsets but never content.
 
+mod blank;
 mod cbor;
 mod changes;
 mod decode;
@@ -25,6 +26,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
+pub use blank::{BLANK, blank_secret};
 pub use changes::{Change, changes};
 pub use decode::{BASE64, ENVELOPE, Object, UNKNOWN_FIELDS, VALUE, decode};
 pub use selector::{InvalidSelector, LabelSelector};

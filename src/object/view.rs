@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::{Map, Object, Value};
 
 /// Where `kubectl apply` keeps a copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What every Secret may show.
 const NO_SECRETS: [&str; 5] = ["apiVersion", "immutable", "kind", "metadata", "type"];

@@ -236,6 +236,7 @@ fn bench(directory: &Path, count: usize, rounds: usize) {
                 source_path: Some(&path),
                 target: &target,
                 change: Change::Rekey,
+                only: None,
                 keep_unreadable: false,
                 rebuild: RebuildOptions::default(),
             };

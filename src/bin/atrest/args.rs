@@ -89,7 +89,7 @@ pub(crate) enum SnapshotCommand {
     Residue(SnapshotResidueArgs),
     /// Write a new snapshot whose values are all under the first provider
     Rekey(SnapshotRekeyArgs),
-    /// Write a new snapshot without some keys
+    /// Write a new snapshot without some keys, or without the data of Secrets
     Redact(SnapshotRedactArgs),
     /// Write a new snapshot in the clear: whoever has it has everything
     Decrypt(SnapshotDecryptArgs),
@@ -257,8 +257,14 @@ pub(crate) struct SnapshotRedactArgs {
     #[command(flatten)]
     pub(crate) snapshot: SnapshotArg,
     /// Only this etcd key; may be given again
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: Vec<String>,
+    #[arg(long = "key", value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Replace the data of Secrets by fixed bytes, in place of leaving keys out
+    #[arg(long)]
+    pub(crate) replace_secret_data: bool,
+    /// Leave values as they are that cannot be read, in place of writing nothing
+    #[arg(long, requires = "replace_secret_data")]
+    pub(crate) keep_unreadable: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
@@ -266,7 +272,7 @@ pub(crate) struct SnapshotRedactArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
     #[command(flatten)]
-    pub(crate) kms: KmsArgs,
+    pub(crate) config: OptionalConfigArgs,
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
 }

@@ -40,28 +40,51 @@ async fn with_keys(args: &SnapshotRekeyArgs, keys: &Keys, change: Change, quiet:
     let job = Job { target: &args.target, file: &args.file, output: &args.output, quiet };
     let layout = layout_of(&args.layout.etcd_prefix);
     let named = open(&args.snapshot, &args.file)?;
-    job.run(&named, &layout, keys, change, args.keep_unreadable, None).await
+    let what = What { change, keep_unreadable: args.keep_unreadable, only: None, drop_key: None };
+    job.run(&named, &layout, keys, what).await
 }
 
 pub(super) async fn redact(args: &SnapshotRedactArgs, quiet: bool) -> Result<u8, Failure> {
     let selection = selection_of(&args.selection)?;
-    if args.key.is_empty() && !selection.is_partial() {
+    let is_all = args.keys.is_empty() && !selection.is_partial();
+    if is_all && !args.replace_secret_data {
         return Err(Failure::Usage(
             "nothing is selected: name what is to be left out with --key, --resource, -n or --prefix".to_owned(),
         ));
     }
     let job = Job { target: &args.target, file: &args.file, output: &args.output, quiet };
     let named = open(&args.snapshot, &args.file)?;
-    let keys = Keys::of(&[], &args.kms, quiet)?;
-    let drop_key = |key: &[u8]| {
-        args.key.iter().any(|wanted| wanted.as_bytes() == key) || (selection.is_partial() && selects(&selection, key))
+    let keys = Keys::of(&args.config.encryption_provider_config, &args.config.kms, quiet)?;
+    let is_meant = |key: &[u8]| {
+        is_all
+            || args.keys.iter().any(|wanted| wanted.as_bytes() == key)
+            || (selection.is_partial() && selects(&selection, key))
     };
-    job.run(&named, &selection.layout, &keys, Change::Keep, false, Some(&drop_key)).await
+    let what = match args.replace_secret_data {
+        true => {
+            What { change: Change::Blank, keep_unreadable: args.keep_unreadable, only: Some(&is_meant), drop_key: None }
+        }
+        false => What { change: Change::Keep, keep_unreadable: false, only: None, drop_key: Some(&is_meant) },
+    };
+    job.run(&named, &selection.layout, &keys, what).await
 }
 
 fn selects(selection: &Selection, key: &[u8]) -> bool {
     selection.key_prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
         && selection.includes(&selection.layout.locate(key))
+}
+
+/// Which keys are meant.
+type Meant<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
+/// What is to become of a snapshot.
+struct What<'a> {
+    change: Change,
+    keep_unreadable: bool,
+    /// Whose values are changed; all when there is none.
+    only: Option<Meant<'a>>,
+    /// Who is left out.
+    drop_key: Option<Meant<'a>>,
 }
 
 struct Job<'a> {
@@ -72,16 +95,9 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    async fn run(
-        &self,
-        named: &Named,
-        layout: &KeyLayout,
-        keys: &Keys,
-        change: Change,
-        keep_unreadable: bool,
-        drop_key: Option<&(dyn Fn(&[u8]) -> bool + Sync)>,
-    ) -> Result<u8, Failure> {
+    async fn run(&self, named: &Named, layout: &KeyLayout, keys: &Keys, what: What<'_>) -> Result<u8, Failure> {
         stop_signal();
+        let What { change, keep_unreadable, only, drop_key } = what;
         let transformers: &ResourceTransformers = &keys.transformers;
         let kms: &Kms = &keys.kms;
         let options = RewriteOptions {
@@ -91,6 +107,7 @@ impl Job<'_> {
             source_path: named.path.as_deref(),
             target: &self.target.out,
             change,
+            only,
             keep_unreadable,
             rebuild: RebuildOptions {
                 drop_history: self.target.drop_history,
@@ -102,11 +119,11 @@ impl Job<'_> {
         };
         let report = rewrite(&named.snapshot, &options, kms, &Display::new(self.quiet), &STOP).await?;
         render::print(&report, self.output.output, &mut stdout())?;
-        Ok(exit_code_of(&report, drop_key.is_some()))
+        Ok(exit_code_of(&report, drop_key.is_some() || only.is_some()))
     }
 }
 
 /// Of a redaction that found nothing to leave out, the selection is misspelled.
 fn exit_code_of(report: &RewriteReport, redacts: bool) -> u8 {
-    exit_code(report.complete, report.unreadable_values > 0 || (redacts && report.dropped == 0))
+    exit_code(report.complete, report.unreadable_values > 0 || (redacts && report.dropped + report.replaced == 0))
 }
