@@ -2,13 +2,13 @@
 //!
 //! No key is needed, nothing is opened, and memory does not grow with the number of values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
 use crate::report::{Dimension, EtcdKey, Progress, ScanGroup, ScanReport, ValueRow, compaction_note, place_of};
-use crate::resource::Selection;
+use crate::resource::{Location, Selection};
 use crate::source::{Source, StoredValue};
 use crate::transformer::{Header, ProviderKind, ResourceTransformers};
 
@@ -25,6 +25,8 @@ pub struct Options<'a> {
     pub transformers: Option<&'a ResourceTransformers>,
     /// Whether plaintext is unexpected.
     pub expect_encrypted: ExpectEncrypted,
+    /// Whether each value's row is wanted. Without, values are only counted.
+    pub each_row: bool,
 }
 
 /// For which values plaintext is a finding.
@@ -44,22 +46,6 @@ const MAX_UNEXPECTED_KEYS: usize = 100;
 /// With random nonces an AES-GCM key is due for rotation after so many writes (Kubernetes' documentation of aesgcm).
 const AES_GCM_WRITES: u64 = 200_000;
 
-struct Seen {
-    row: ValueRow,
-    place: String,
-    bytes: u64,
-    writes: u64,
-    kind: Kind,
-    unexpected: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plaintext,
-    Encrypted,
-    Unrecognised,
-}
-
 /// Counts what a source yields, and hands each value's row to `rows`.
 ///
 /// # Errors
@@ -73,19 +59,15 @@ pub async fn scan<S: Source>(
     rows: &mut (dyn FnMut(&ValueRow) + Send),
 ) -> Result<ScanReport, S::Error> {
     let mut report = ScanReport::new(options.source.clone());
-    let mut groups: BTreeMap<[Option<String>; 5], ScanGroup> = BTreeMap::new();
-    let mut gcm_writes: BTreeMap<String, u64> = BTreeMap::new();
+    let mut census = Census::default();
     progress.begin("scanning", source.expected());
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
-        let seen: Vec<_> = page.values.par_iter().filter_map(|value| look(value, options)).collect();
-        for seen in seen {
-            rows(&seen.row);
-            count(&mut report, &seen);
-            if seen.row.provider.as_deref() == Some(ProviderKind::AesGcm.name()) {
-                *gcm_writes.entry(seen.row.key_name.clone().unwrap_or_default()).or_default() += seen.writes;
-            }
-            add(&mut groups, seen, &options.by);
+        let at_once = page.values.len().div_ceil(rayon::current_num_threads()).max(64);
+        let parts: Vec<_> = page.values.par_chunks(at_once).map(|values| look(values, options)).collect();
+        for part in parts {
+            part.rows.iter().for_each(&mut *rows);
+            census.add(part, options, &mut report);
         }
         progress.advance(page.values.len() as u64);
     }
@@ -93,10 +75,10 @@ pub async fn scan<S: Source>(
     report.complete = !stop.load(Ordering::Relaxed);
     report.revision = source.revision().unwrap_or(0);
     report.single_revision = source.is_consistent();
-    report.groups = groups.into_values().collect();
+    report.groups = census.groups.into_values().collect();
     report.notes.extend(options.selection.nothing_found(report.values));
     report.notes.extend(compaction_note(report.single_revision));
-    for (name, writes) in gcm_writes.into_iter().filter(|(_, writes)| *writes >= AES_GCM_WRITES) {
+    for (name, writes) in census.gcm_writes.into_iter().filter(|(_, writes)| *writes >= AES_GCM_WRITES) {
         report.notes.push(format!(
             "the values under aesgcm/{name} were written {writes} times: with random nonces the key is due for rotation \
              after {AES_GCM_WRITES}"
@@ -105,78 +87,169 @@ pub async fn scan<S: Source>(
     Ok(report)
 }
 
-fn look(value: &StoredValue, options: &Options<'_>) -> Option<Seen> {
-    let location = options.selection.layout.locate(&value.key);
-    if !options.selection.includes(&location) {
-        return None;
-    }
-    let resource = location.resource();
-    let list = resource
-        .zip(options.transformers)
-        .map(|(resource, transformers)| transformers.transformer_for_resource(resource.group, resource.resource));
-    let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
-    let kind = match (&header, header.name()) {
-        (Header::Plaintext, _) => Kind::Plaintext,
-        (_, Some(_)) => Kind::Encrypted,
-        (_, None) => Kind::Unrecognised,
-    };
-    let expected = match options.expect_encrypted {
-        ExpectEncrypted::No => false,
-        ExpectEncrypted::AsConfigured => {
-            list.is_some_and(|list| list.is_configured() && list.write_key().provider != ProviderKind::Identity)
-        }
-        ExpectEncrypted::Selected => resource.is_some(),
-    };
-    Some(Seen {
-        row: ValueRow::of(value, &location, &header),
-        place: place_of(&location),
-        bytes: value.value.len() as u64,
-        writes: u64::try_from(value.version).unwrap_or(0),
-        kind,
-        unexpected: expected && kind != Kind::Encrypted,
-    })
+/// Values of which a census says the same.
+#[derive(PartialEq, Eq, Hash)]
+struct Cell<'v> {
+    /// Without its name.
+    location: Location<'v>,
+    provider: Option<ProviderKind>,
+    /// Of a header that no Kubernetes of today writes, what it says in place of a provider.
+    unknown: &'v [u8],
+    key_name: Option<&'v [u8]>,
+    kms_key_id: Option<&'v str>,
+    kind: Kind,
+    unexpected: bool,
 }
 
-fn count(report: &mut ScanReport, seen: &Seen) {
-    report.values += 1;
-    *(match seen.kind {
-        Kind::Plaintext => &mut report.plaintext,
-        Kind::Encrypted => &mut report.encrypted,
-        Kind::Unrecognised => &mut report.unrecognised,
-    }) += 1;
-    if seen.unexpected {
-        report.unexpected += 1;
-        if report.unexpected_keys.len() < MAX_UNEXPECTED_KEYS {
-            report.unexpected_keys.push(EtcdKey(seen.row.key.0.clone()));
-        }
-    }
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Plaintext,
+    Encrypted,
+    Unrecognised,
 }
 
-fn add(groups: &mut BTreeMap<[Option<String>; 5], ScanGroup>, seen: Seen, by: &[Dimension]) {
-    let column = |dimension, text: Option<String>| text.filter(|_| by.contains(&dimension));
-    let key = [
-        column(Dimension::Resource, Some(seen.place)),
-        column(Dimension::Namespace, Some(seen.row.namespace.unwrap_or_default())),
-        column(Dimension::Provider, Some(seen.row.provider.unwrap_or_else(|| "(unrecognised)".to_owned()))),
-        column(Dimension::Key, Some(seen.row.key_name.unwrap_or_default())),
-        column(Dimension::KeyId, Some(seen.row.kms_key_id_hash.unwrap_or_default())),
-    ];
-    let revision = seen.row.mod_revision;
-    let group = groups.entry(key).or_insert_with_key(|[resource, namespace, provider, key_name, key_id]| ScanGroup {
-        resource: resource.clone(),
-        namespace: namespace.clone(),
-        provider: provider.clone(),
-        key_name: key_name.clone(),
-        kms_key_id_hash: key_id.clone(),
-        values: 0,
-        bytes: 0,
-        writes: 0,
-        oldest_revision: revision,
-        newest_revision: revision,
-    });
-    group.values += 1;
-    group.bytes += seen.bytes;
-    group.writes += seen.writes;
-    group.oldest_revision = group.oldest_revision.min(revision);
-    group.newest_revision = group.newest_revision.max(revision);
+/// What is known of the values of a cell.
+struct Counted {
+    /// The row of one of them, without what is its alone.
+    row: ValueRow,
+    place: String,
+    kind: Kind,
+    unexpected: bool,
+    values: u64,
+    bytes: u64,
+    writes: u64,
+    oldest_revision: i64,
+    newest_revision: i64,
+}
+
+/// What was found in some values.
+struct Part {
+    counted: Vec<Counted>,
+    /// The rows of all, where they are wanted.
+    rows: Vec<ValueRow>,
+    unexpected_keys: Vec<EtcdKey>,
+}
+
+fn look(values: &[StoredValue], options: &Options<'_>) -> Part {
+    let mut cells: HashMap<Cell<'_>, Counted> = HashMap::new();
+    let mut part = Part { counted: Vec::new(), rows: Vec::new(), unexpected_keys: Vec::new() };
+    for value in values {
+        let location = options.selection.layout.locate(&value.key);
+        if !options.selection.includes(&location) {
+            continue;
+        }
+        let resource = location.resource();
+        let list = resource
+            .zip(options.transformers)
+            .map(|(resource, transformers)| transformers.transformer_for_resource(resource.group, resource.resource));
+        let header = list.map_or_else(|| Header::parse(&value.value), |list| list.header(&value.value));
+        let kind = match (&header, header.name()) {
+            (Header::Plaintext, _) => Kind::Plaintext,
+            (_, Some(_)) => Kind::Encrypted,
+            (_, None) => Kind::Unrecognised,
+        };
+        let expected = match options.expect_encrypted {
+            ExpectEncrypted::No => false,
+            ExpectEncrypted::AsConfigured => {
+                list.is_some_and(|list| list.is_configured() && list.write_key().provider != ProviderKind::Identity)
+            }
+            ExpectEncrypted::Selected => resource.is_some(),
+        };
+        let unexpected = expected && kind != Kind::Encrypted;
+        if unexpected && part.unexpected_keys.len() < MAX_UNEXPECTED_KEYS {
+            part.unexpected_keys.push(EtcdKey::new(&value.key));
+        }
+        if options.each_row {
+            part.rows.push(ValueRow::of(value, &location, &header));
+        }
+        let cell = Cell {
+            location: location.without_name(),
+            provider: header.provider(),
+            unknown: match header {
+                Header::UnknownProvider { provider } => provider,
+                Header::NewerVersion { version, .. } => version,
+                _ => b"",
+            },
+            key_name: header.name(),
+            kms_key_id: header.kms_key_id(),
+            kind,
+            unexpected,
+        };
+        let counted = cells.entry(cell).or_insert_with(|| Counted {
+            row: ValueRow::of(value, &location, &header),
+            place: place_of(&location),
+            kind,
+            unexpected,
+            values: 0,
+            bytes: 0,
+            writes: 0,
+            oldest_revision: value.mod_revision,
+            newest_revision: value.mod_revision,
+        });
+        counted.values += 1;
+        counted.bytes += value.value.len() as u64;
+        counted.writes += u64::try_from(value.version).unwrap_or(0);
+        counted.oldest_revision = counted.oldest_revision.min(value.mod_revision);
+        counted.newest_revision = counted.newest_revision.max(value.mod_revision);
+    }
+    part.counted = cells.into_values().collect();
+    part
+}
+
+/// The census of all values.
+#[derive(Default)]
+struct Census {
+    groups: BTreeMap<[Option<String>; 5], ScanGroup>,
+    gcm_writes: BTreeMap<String, u64>,
+}
+
+impl Census {
+    fn add(&mut self, part: Part, options: &Options<'_>, report: &mut ScanReport) {
+        let room = MAX_UNEXPECTED_KEYS.saturating_sub(report.unexpected_keys.len());
+        report.unexpected_keys.extend(part.unexpected_keys.into_iter().take(room));
+        for counted in part.counted {
+            report.values += counted.values;
+            *(match counted.kind {
+                Kind::Plaintext => &mut report.plaintext,
+                Kind::Encrypted => &mut report.encrypted,
+                Kind::Unrecognised => &mut report.unrecognised,
+            }) += counted.values;
+            report.unexpected += if counted.unexpected { counted.values } else { 0 };
+            if counted.row.provider.as_deref() == Some(ProviderKind::AesGcm.name()) {
+                let name = counted.row.key_name.clone().unwrap_or_default();
+                *self.gcm_writes.entry(name).or_default() += counted.writes;
+            }
+            self.add_group(counted, &options.by);
+        }
+    }
+
+    fn add_group(&mut self, counted: Counted, by: &[Dimension]) {
+        let column = |dimension, text: Option<String>| text.filter(|_| by.contains(&dimension));
+        let Counted { row, place, values, bytes, writes, oldest_revision, newest_revision, .. } = counted;
+        let key = [
+            column(Dimension::Resource, Some(place)),
+            column(Dimension::Namespace, Some(row.namespace.unwrap_or_default())),
+            column(Dimension::Provider, Some(row.provider.unwrap_or_else(|| "(unrecognised)".to_owned()))),
+            column(Dimension::Key, Some(row.key_name.unwrap_or_default())),
+            column(Dimension::KeyId, Some(row.kms_key_id_hash.unwrap_or_default())),
+        ];
+        let group =
+            self.groups.entry(key).or_insert_with_key(|[resource, namespace, provider, key_name, key_id]| ScanGroup {
+                resource: resource.clone(),
+                namespace: namespace.clone(),
+                provider: provider.clone(),
+                key_name: key_name.clone(),
+                kms_key_id_hash: key_id.clone(),
+                values: 0,
+                bytes: 0,
+                writes: 0,
+                oldest_revision,
+                newest_revision,
+            });
+        group.values += values;
+        group.bytes += bytes;
+        group.writes += writes;
+        group.oldest_revision = group.oldest_revision.min(oldest_revision);
+        group.newest_revision = group.newest_revision.max(newest_revision);
+    }
 }

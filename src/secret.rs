@@ -125,7 +125,15 @@ impl Plaintext<'_> {
     /// Whether both hold the same bytes, compared in constant time.
     #[must_use]
     pub fn same_as(&self, other: &[u8]) -> bool {
-        self.ct_eq(other).into()
+        // Whole words: a byte at a time, as `subtle` does it, takes longer than sealing.
+        let (words, rest) = self.as_chunks::<8>();
+        let (other_words, other_rest) = other.as_chunks::<8>();
+        let differing = words
+            .iter()
+            .zip(other_words)
+            .fold(0, |differing, (word, other)| differing | (u64::from_ne_bytes(*word) ^ u64::from_ne_bytes(*other)));
+        let same_length = self.len() == other.len();
+        same_length && bool::from(differing.ct_eq(&0) & rest.ct_eq(other_rest))
     }
 }
 

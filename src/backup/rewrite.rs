@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::object;
 use crate::report::{Class, Progress, RewriteReport, VerifyRow, place_of};
 use crate::resource::{KeyLayout, Location, ResourceRef};
-use crate::snapshot::{self, Rebuild, RebuildOptions, RebuildSource, Remnants, Snapshot};
+use crate::snapshot::{self, Kept, Marker, Rebuild, RebuildOptions, RebuildSource, Remnants, Removed, Snapshot};
 use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, KeyLabel, KmsProvider, ProviderKind, ResourceTransformers};
 use crate::verify::Judge;
@@ -85,14 +85,21 @@ const KEPT: usize = 1000;
 
 /// What is written in place of a value.
 enum Outcome {
-    /// The value as it is; of a value that names a key, which.
-    Keep,
+    /// The value as it is.
+    Keep(Option<Kept>),
     /// Another value.
-    Replace { value: Zeroizing<Vec<u8>>, resource: String, from: String, to: String },
+    Replace {
+        value: Zeroizing<Vec<u8>>,
+        kept: Option<Kept>,
+        removed: Option<Removed>,
+        resource: String,
+        from: String,
+        to: String,
+    },
     /// A KMS has to give something to write with first.
     NeedsWriteKey(Arc<KmsProvider>),
     /// Nothing: it cannot be read, or cannot be sealed.
-    Unreadable(Box<VerifyRow>),
+    Unreadable(Box<VerifyRow>, Option<Kept>),
 }
 
 /// Writes a snapshot anew. Values that cannot be read are listed in the report, and then, unless they are to be kept, no file is
@@ -109,53 +116,46 @@ pub async fn rewrite(
     stop: &AtomicBool,
 ) -> Result<RewriteReport, Error> {
     let begun = Instant::now();
-    let mut report = RewriteReport::new(options.source.clone());
-    let mut rebuild = Rebuild::begin(snapshot, options.source_path, options.target, options.rebuild)?;
+    let report = RewriteReport::new(options.source.clone());
+    let rebuild = Rebuild::begin(snapshot, options.source_path, options.target, options.rebuild)?;
     let writers = writers(options);
     for provider in &writers {
         kms.begin_writing(provider).await.map_err(|failure| Error::Kms { key: provider.label().clone(), failure })?;
     }
-    let mut groups = BTreeMap::new();
-    let mut remnants = Remnants::default();
-    progress.begin("rewriting", Some(rebuild.len() as u64));
-    while let Some(batch) = if stop.load(Ordering::Relaxed) { None } else { rebuild.next_batch()? } {
-        resolve(&batch, options, kms, stop).await?;
-        let outcomes: Vec<_> = batch.par_iter().map(|record| outcome(record, options)).collect();
-        for (record, outcome) in batch.iter().zip(outcomes) {
-            let mut outcome = outcome?;
+    let mut written = Written { rebuild, remnants: Remnants::default(), groups: BTreeMap::new(), report };
+    let mut batches = written.rebuild.batches();
+    progress.begin("rewriting", Some(written.rebuild.len() as u64));
+    // While one batch is written, the next is opened and sealed.
+    let mut ready: Option<Batch> = None;
+    loop {
+        let next = if stop.load(Ordering::Relaxed) { None } else { batches.next_batch()? };
+        if let Some(records) = &next {
+            resolve(records, options, kms, stop).await?;
+        }
+        let count = ready.as_ref().map_or(0, |(records, _)| records.len() as u64);
+        let remnants = written.remnants.marker();
+        let (outcomes, done) = rayon::join(
+            || {
+                let records = next.as_deref().unwrap_or_default();
+                records.par_iter().map(|record| outcome(record, options, &remnants)).collect::<Result<Vec<_>, _>>()
+            },
+            || ready.take().map_or(Ok(()), |(records, outcomes)| written.write(&records, outcomes)),
+        );
+        done?;
+        progress.advance(count);
+        let Some(records) = next else { break };
+        let mut outcomes = outcomes?;
+        for (record, outcome) in records.iter().zip(&mut outcomes) {
             // Of KMS v1 each write takes a data key of its own.
-            if let Outcome::NeedsWriteKey(provider) = &outcome {
+            if let Outcome::NeedsWriteKey(provider) = outcome {
                 let key = provider.label().clone();
                 kms.prepare_write(provider).await.map_err(|failure| Error::Kms { key, failure })?;
-                outcome = self::outcome(record, options)?;
-            }
-            match outcome {
-                Outcome::Keep => {
-                    remnants.keep(record.kv()?.value);
-                    rebuild.put(record, None)?;
-                }
-                Outcome::Replace { value, resource, from, to } => {
-                    remnants.keep(&value);
-                    remnants.remove(record.kv()?.value, record.value_offset()?);
-                    rebuild.put(record, Some(&value))?;
-                    *groups.entry((resource, from, to)).or_default() += 1;
-                }
-                Outcome::Unreadable(row) => {
-                    report.unreadable_values += 1;
-                    if report.unreadable.len() < KEPT {
-                        report.unreadable.push(*row);
-                    }
-                    remnants.keep(record.kv()?.value);
-                    rebuild.put(record, None)?;
-                }
-                Outcome::NeedsWriteKey(provider) => {
-                    let failure = DekFailure::NotAsked;
-                    return Err(Error::Kms { key: provider.label().clone(), failure });
-                }
+                *outcome = self::outcome(record, options, &remnants)?;
             }
         }
-        progress.advance(batch.len() as u64);
+        ready = Some((records, outcomes));
     }
+    let Written { rebuild, remnants, groups, mut report } = written;
     progress.end();
     report.complete = !stop.load(Ordering::Relaxed);
     for provider in &writers {
@@ -189,6 +189,48 @@ pub async fn rewrite(
     Ok(report)
 }
 
+/// Records, and what becomes of each.
+type Batch = (Vec<RebuildSource>, Vec<Outcome>);
+
+/// What is written, and what is noted of it.
+struct Written<'a> {
+    rebuild: Rebuild<'a>,
+    remnants: Remnants,
+    groups: BTreeMap<(String, String, String), u64>,
+    report: RewriteReport,
+}
+
+impl Written<'_> {
+    fn write(&mut self, records: &[RebuildSource], outcomes: Vec<Outcome>) -> Result<(), Error> {
+        for (record, outcome) in records.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Keep(kept) => {
+                    kept.into_iter().for_each(|kept| self.remnants.keep(kept));
+                    self.rebuild.put(record, None)?;
+                }
+                Outcome::Replace { value, kept, removed, resource, from, to } => {
+                    kept.into_iter().for_each(|kept| self.remnants.keep(kept));
+                    removed.into_iter().for_each(|removed| self.remnants.remove(removed));
+                    self.rebuild.put(record, Some(&value))?;
+                    *self.groups.entry((resource, from, to)).or_default() += 1;
+                }
+                Outcome::Unreadable(row, kept) => {
+                    kept.into_iter().for_each(|kept| self.remnants.keep(kept));
+                    self.report.unreadable_values += 1;
+                    if self.report.unreadable.len() < KEPT {
+                        self.report.unreadable.push(*row);
+                    }
+                    self.rebuild.put(record, None)?;
+                }
+                Outcome::NeedsWriteKey(provider) => {
+                    return Err(Error::Kms { key: provider.label().clone(), failure: DekFailure::NotAsked });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The KMS providers that will write.
 fn writers(options: &RewriteOptions<'_>) -> Vec<Arc<KmsProvider>> {
     let mut writers = BTreeMap::new();
@@ -219,70 +261,77 @@ async fn resolve(
 }
 
 /// What becomes of a record.
-fn outcome(record: &RebuildSource, options: &RewriteOptions<'_>) -> Result<Outcome, snapshot::Error> {
+fn outcome(
+    record: &RebuildSource,
+    options: &RewriteOptions<'_>,
+    remnants: &Marker,
+) -> Result<Outcome, snapshot::Error> {
     let (_, tombstone) = record.revision()?;
     let kv = record.kv()?;
+    let keep = || Ok(Outcome::Keep(remnants.kept(kv.value)));
+    let replace = |value: Zeroizing<Vec<u8>>, resource, from, to| {
+        let (kept, removed) = (remnants.kept(&value), remnants.removed(kv.value, record.value_offset()?));
+        Ok(Outcome::Replace { value, kept, removed, resource, from, to })
+    };
     if tombstone || kv.key.is_empty() || options.change == Change::Keep {
-        return Ok(Outcome::Keep);
+        return keep();
     }
     if options.only.is_some_and(|only| !only(kv.key)) {
-        return Ok(Outcome::Keep);
+        return keep();
     }
     let location = options.layout.locate(kv.key);
-    let Location::Object { resource, .. } = &location else { return Ok(Outcome::Keep) };
+    let Location::Object { resource, .. } = &location else { return keep() };
     let blanks = options.change == Change::Blank;
     if blanks && *resource != ResourceRef::new("", "secrets") {
-        return Ok(Outcome::Keep);
+        return keep();
     }
     let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
     let header = list.header(kv.value);
     let is_plain = matches!(header, Header::Plaintext);
     if is_plain && !blanks && (options.change == Change::Decrypt || !list.is_configured()) {
-        return Ok(Outcome::Keep);
+        return keep();
     }
-    let value = snapshot::stored_value(&kv);
-    let (judged, opened) = Judge::new(options.transformers, options.layout).open(&value);
-    let from = judged.row.value.label();
-    let opened = match (judged.row.class, opened) {
-        (Class::Current | Class::Stale, Some(opened)) => opened,
-        // What cannot be read, or is not what it should be, must not become a fresh and authenticated value.
-        _ => return Ok(Outcome::Unreadable(Box::new(judged.row))),
+    let judge = Judge::new(options.transformers, options.layout);
+    let unreadable = |class: Option<Class>, message: Option<String>| {
+        let row = judge.judge(&snapshot::stored_value(&kv)).row;
+        let (class, message) = (class.unwrap_or(row.class), message.unwrap_or(row.message));
+        Ok(Outcome::Unreadable(Box::new(VerifyRow { class, message, value: row.value }), remnants.kept(kv.value)))
     };
+    // What cannot be read, or is not what it should be, must not become a fresh and authenticated value.
+    let Some(readable) = judge.readable(kv.key, kv.value) else { return unreadable(None, None) };
+    let opened = readable.opened;
+    let from = header.label_in_words();
     let resource = place_of(&location);
     let blank = match blanks.then(|| object::blank_secret(&opened.data)).transpose() {
         Ok(blank) => blank,
         Err(error) => {
-            let message = format!("not a Secret that can be blanked: {error}");
-            return Ok(Outcome::Unreadable(Box::new(VerifyRow { class: Class::Malformed, message, ..judged.row })));
+            return unreadable(Some(Class::Malformed), Some(format!("not a Secret that can be blanked: {error}")));
         }
     };
     let data: &[u8] = blank.as_ref().map_or(&opened.data, |blank| blank);
     if options.change == Change::Decrypt || list.write_key().provider == ProviderKind::Identity {
         if is_plain && !blanks {
-            return Ok(Outcome::Keep);
+            return keep();
         }
         let mut plaintext = Zeroizing::new(Vec::with_capacity(data.len()));
         plaintext.extend_from_slice(data);
         let to = ProviderKind::Identity.to_string();
-        return Ok(Outcome::Replace { value: plaintext, resource, from, to });
+        return replace(plaintext, resource, from, to);
     }
-    let context = DataContext::new(&value.key);
+    let context = DataContext::new(kv.key);
     match list.seal_and_reopen(data, context) {
         Ok(Some(value)) => {
             let to = list.write_key().to_string();
-            Ok(Outcome::Replace { value: Zeroizing::new(value), resource, from, to })
+            replace(Zeroizing::new(value), resource, from, to)
         }
         Ok(None) => {
             let message = "what the first provider seals does not open to the same as current: look for two keys of the same name";
-            Ok(Outcome::Unreadable(Box::new(VerifyRow { message: message.to_owned(), ..judged.row })))
+            unreadable(None, Some(message.to_owned()))
         }
         Err(transformer::Error::NoWriteState { .. }) if list.write_kms().is_some() => match list.write_kms() {
             Some(provider) => Ok(Outcome::NeedsWriteKey(Arc::clone(provider))),
-            None => Ok(Outcome::Keep),
+            None => keep(),
         },
-        Err(error) => {
-            let message = format!("cannot be sealed: {error}");
-            Ok(Outcome::Unreadable(Box::new(VerifyRow { message, ..judged.row })))
-        }
+        Err(error) => unreadable(None, Some(format!("cannot be sealed: {error}"))),
     }
 }

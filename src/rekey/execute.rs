@@ -389,6 +389,7 @@ async fn final_pass(
         expect_current: false,
         removable: None,
         scope: options.selection.layout.scope(),
+        rows: verify::Rows::NotCurrent,
     };
     let mut stale = Vec::new();
     let mut still_stale = 0;

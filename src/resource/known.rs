@@ -29,7 +29,7 @@ pub struct KnownResource {
 }
 
 /// The tables that apply below an etcd prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Tables {
     Kubernetes,
     OpenShift,

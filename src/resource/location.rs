@@ -6,7 +6,7 @@ use super::known::Scope;
 use super::{EtcdPrefix, KeyLayout, ResourceRef};
 
 /// What a key of etcd is, by its shape alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Location<'a> {
     /// The key of an object of a resource.
     Object {
@@ -55,8 +55,20 @@ impl<'a> Location<'a> {
     }
 }
 
+impl Location<'_> {
+    /// The same without the name: what all objects of a resource in a namespace have in common.
+    #[must_use]
+    pub fn without_name(self) -> Self {
+        match self {
+            Self::Object { prefix, resource, namespace, .. } => Self::Object { prefix, resource, namespace, name: b"" },
+            Self::NonRest { prefix, kind, .. } => Self::NonRest { prefix, kind, name: b"" },
+            other => other,
+        }
+    }
+}
+
 /// The stored things that are no REST resource; their storage is set up without transformers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NonRest {
     /// `masterleases/<ip>`: an API server's address (`pkg/controlplane/reconcilers/lease.go`).
     MasterLease,
@@ -67,7 +79,7 @@ pub enum NonRest {
 }
 
 /// Keys whose values are plain text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NonObject {
     /// `compact_rev_key`, by which the API servers agree who compacts (`storage/etcd3/compact.go`), under either of its
     /// names: kine stores it as `compact_rev_key_apiserver`.

@@ -10,7 +10,9 @@ mod location;
 mod prefix;
 mod selection;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 pub use known::{KnownResource, Scope, known_resources};
 pub use location::{Location, NonObject, NonRest};
@@ -128,10 +130,12 @@ impl<'a> ResourceRef<'a> {
         known::cohabitation(self).unwrap_or(self)
     }
 
-    /// The row of the table, unless it is a custom resource. Walks the table, so ask once per resource, not per key.
+    /// The row of the table, unless it is a custom resource.
     #[must_use]
     pub fn known(self) -> Option<&'static KnownResource> {
-        known_resources().find(|row| row.resource == self)
+        static ROWS: LazyLock<HashMap<ResourceRef<'static>, &'static KnownResource>> =
+            LazyLock::new(|| known_resources().map(|row| (row.resource, row)).collect());
+        ROWS.get(&self).copied()
     }
 }
 

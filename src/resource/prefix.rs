@@ -11,7 +11,7 @@ use super::{Error, ResourceRef, Scope};
 /// Which directories are known below it depends on the prefix. `/registry/` and `/kubernetes.io/` have Kubernetes' own,
 /// `/openshift.io/` has OpenShift's, and any other has both, since nothing tells which server writes there. `routes/` is
 /// therefore unknown under `/kubernetes.io/`; MicroShift, which has routes there, stores them as custom resources.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EtcdPrefix {
     text: String,
     tables: Tables,

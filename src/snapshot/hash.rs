@@ -100,7 +100,7 @@ impl Snapshot {
 }
 
 /// CRC-32C (Castagnoli), as Go's `hash/crc32` has it.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crc(u32);
 
 impl Crc {
@@ -108,7 +108,7 @@ impl Crc {
         self.0 = crc32c::crc32c_append(self.0, bytes);
     }
 
-    pub(crate) fn value(&self) -> u32 {
+    pub(crate) fn value(self) -> u32 {
         self.0
     }
 }

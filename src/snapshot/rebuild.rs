@@ -4,16 +4,18 @@
 //! file holds nothing but what is meant, it is built from its records, read again before it gets its name, and compared with them.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write as _};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 use super::bbolt::{Bucket, Element, Item, Mode, Pager, Writer};
 use super::error::Unverified;
+use super::hash::Crc;
 use super::input::Input;
 use super::key_value::KeyValue;
 use super::records::{self, RecordKind};
@@ -109,10 +111,9 @@ pub struct Rebuild<'a> {
     target: PathBuf,
     temporary: NamedTempFile,
     writer: Writer<BufWriter<File>>,
-    places: Vec<Place>,
-    next: usize,
+    places: Arc<[Place]>,
     /// Over the records that were written.
-    hash: Sha256,
+    sum: Crc,
     /// Whether anything is other than it was.
     changed: bool,
     /// Up to which revision the new file says that it was compacted.
@@ -123,6 +124,43 @@ pub struct Rebuild<'a> {
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}+{}", self.offset, self.len)
+    }
+}
+
+/// The records that are to be written, read a batch at a time.
+#[derive(Debug)]
+pub struct Batches<'a> {
+    snapshot: &'a Snapshot,
+    places: Arc<[Place]>,
+    next: usize,
+}
+
+impl Batches<'_> {
+    /// The next records, or nothing behind the last.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read any more.
+    pub fn next_batch(&mut self) -> Result<Option<Vec<Source>>, Error> {
+        let rest = self.places.get(self.next..).unwrap_or_default();
+        let mut bytes = 0;
+        let mut pager = Pager::new(self.snapshot.db().input());
+        let mut batch = Vec::new();
+        for place in rest.iter().take(BATCH_RECORDS) {
+            let record = pager.bytes(place.offset, u64::from(place.len) + u64::from(place.key_len))?;
+            let (key, encoded) = record.split_at(usize::from(place.key_len).min(record.len()));
+            batch.push(Source {
+                revision_key: key.to_vec(),
+                encoded: encoded.to_vec(),
+                offset: place.offset + u64::from(place.key_len),
+            });
+            bytes += u64::from(place.len);
+            if bytes > BATCH_BYTES {
+                break;
+            }
+        }
+        self.next += batch.len();
+        Ok(Some(batch).filter(|batch| !batch.is_empty()))
     }
 }
 
@@ -195,9 +233,8 @@ impl<'a> Rebuild<'a> {
             target: target.to_owned(),
             temporary,
             writer,
-            places: planned.places,
-            next: 0,
-            hash: Sha256::new(),
+            places: planned.places.into(),
+            sum: Crc::default(),
             changed: planned.rebuilt.dropped > 0 || planned.history_dropped,
             compacted: planned.history_dropped.then_some(planned.rebuilt.head),
             rebuilt: Rebuilt { history_dropped: planned.history_dropped, ..planned.rebuilt },
@@ -220,31 +257,10 @@ impl<'a> Rebuild<'a> {
         self.places.is_empty()
     }
 
-    /// The next records, oldest first. Each of them is then to be [`put`](Self::put), in this order.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read any more.
-    pub fn next_batch(&mut self) -> Result<Option<Vec<Source>>, Error> {
-        let rest = self.places.get(self.next..).unwrap_or_default();
-        let mut bytes = 0;
-        let mut pager = Pager::new(self.snapshot.db().input());
-        let mut batch = Vec::new();
-        for place in rest.iter().take(BATCH_RECORDS) {
-            let record = pager.bytes(place.offset, u64::from(place.len) + u64::from(place.key_len))?;
-            let (key, encoded) = record.split_at(usize::from(place.key_len).min(record.len()));
-            batch.push(Source {
-                revision_key: key.to_vec(),
-                encoded: encoded.to_vec(),
-                offset: place.offset + u64::from(place.key_len),
-            });
-            bytes += u64::from(place.len);
-            if bytes > BATCH_BYTES {
-                break;
-            }
-        }
-        self.next += batch.len();
-        Ok(Some(batch).filter(|batch| !batch.is_empty()))
+    /// The records, oldest first. Each of them is then to be [`put`](Self::put), in this order.
+    #[must_use]
+    pub fn batches(&self) -> Batches<'a> {
+        Batches { snapshot: self.snapshot, places: Arc::clone(&self.places), next: 0 }
     }
 
     /// Writes a record, as it is or with another value.
@@ -268,7 +284,7 @@ impl<'a> Rebuild<'a> {
                 &*encoded
             }
         };
-        hash_record(&mut self.hash, &record.revision_key, bytes);
+        add_record(&mut self.sum, &record.revision_key, bytes);
         self.rebuilt.records += 1;
         self.writer.put(&record.revision_key, bytes).map_err(|source| self.failed(source))
     }
@@ -284,26 +300,38 @@ impl<'a> Rebuild<'a> {
     /// # Errors
     ///
     /// When it cannot be written, or is not what it should be. No file is left then.
-    pub fn finish(mut self, remnant: impl FnOnce(&Input) -> Result<Option<String>, Error>) -> Result<Rebuilt, Error> {
+    pub fn finish(
+        mut self,
+        remnant: impl FnOnce(&Input) -> Result<Option<String>, Error> + Send,
+    ) -> Result<Rebuilt, Error> {
         self.copy_buckets(|name| name > schema::KEY)?;
-        let Self { snapshot, target, temporary, writer, hash, changed, mut rebuilt, options, .. } = self;
+        let Self { snapshot, target, temporary, writer, sum, changed, mut rebuilt, options, .. } = self;
         let failed = |source| Error::Write { path: target.clone(), source };
         let (out, meta) = writer.finish(snapshot.db().meta().txid).map_err(failed)?;
         let mut file = out.into_inner().map_err(|error| failed(error.into_error()))?;
         let len = meta.high_water * meta.page_size;
-        let sha256 = sha256_of(&mut file, len).map_err(failed)?;
-        file.write_all(&sha256).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        let again = Snapshot::from_input(Input::open(temporary.path()).map_err(failed)?, super::Options::default())?;
-        let status = verify(&again, hash.finalize().as_slice(), &rebuilt)?;
+        let written = Input::open(temporary.path()).map_err(failed)?;
+        let again = Snapshot::from_input(written, super::Options::default())?;
+        // The file is read three times, to hash it, to compare it and to search it: all at once.
+        let (sha256, (verified, found)) = rayon::join(
+            || sha256_of(again.db().input(), len),
+            || rayon::join(|| verify(&again, sum.value(), &rebuilt), || remnant(again.db().input())),
+        );
+        let (sha256, status) = (sha256.map_err(failed)?, verified?);
         if !changed && !options.drop_alarms && status.hash != snapshot.status(|_| {})?.hash {
             return Err(Error::Unverified(Unverified::StatusHash));
         }
-        if again.head()? != rebuilt.head {
+        if again.meta().head(Some(status.revision)) != rebuilt.head {
             return Err(Error::Unverified(Unverified::Head));
         }
-        if let Some(what) = remnant(again.db().input())? {
+        if let Some(what) = found? {
             return Err(Error::Unverified(Unverified::Remnant(what)));
+        }
+        file.seek(SeekFrom::Start(len)).and_then(|_| file.write_all(&sha256)).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        let again = Snapshot::from_input(Input::open(temporary.path()).map_err(failed)?, super::Options::default())?;
+        if again.db().input().len() != len + sha256.len() as u64 {
+            return Err(Error::Unverified(Unverified::Trailer));
         }
         rebuilt.size = len + sha256.len() as u64;
         rebuilt.status_hash = status.hash;
@@ -418,40 +446,34 @@ fn refuse_target(source: Option<&Path>, target: &Path, overwrite: bool) -> Resul
     Ok(())
 }
 
-fn hash_record(hash: &mut Sha256, revision_key: &[u8], encoded: &[u8]) {
-    hash.update((revision_key.len() as u64).to_le_bytes());
-    hash.update(revision_key);
-    hash.update((encoded.len() as u64).to_le_bytes());
-    hash.update(encoded);
+fn add_record(sum: &mut Crc, revision_key: &[u8], encoded: &[u8]) {
+    sum.add(&(revision_key.len() as u64).to_le_bytes());
+    sum.add(revision_key);
+    sum.add(&(encoded.len() as u64).to_le_bytes());
+    sum.add(encoded);
 }
 
-fn sha256_of(file: &mut File, len: u64) -> io::Result<[u8; 32]> {
-    file.seek(SeekFrom::Start(0))?;
+fn sha256_of(input: &Input, len: u64) -> io::Result<[u8; 32]> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1024 * 1024];
-    let mut left = len;
-    while left > 0 {
-        let read = file.take(left).read(&mut buffer)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        hash.update(buffer.get(..read).unwrap_or_default());
-        left -= read as u64;
+    let mut buffer = Vec::new();
+    let mut offset = 0;
+    while offset < len {
+        let chunk = (1024 * 1024).min(len - offset);
+        input.read_into(offset, chunk, &mut buffer)?;
+        hash.update(&buffer);
+        offset += chunk;
     }
     Ok(hash.finalize().into())
 }
 
 /// Reads a finished file as strictly as any, and compares its records with those that were meant.
-fn verify(again: &Snapshot, records: &[u8], rebuilt: &Rebuilt) -> Result<Status, Error> {
+fn verify(again: &Snapshot, records: u32, rebuilt: &Rebuilt) -> Result<Status, Error> {
     let refused = |what| Err(Error::Unverified(what));
-    if again.trailer()? != Trailer::Ok {
-        return refused(Unverified::Trailer);
-    }
-    let mut hash = Sha256::new();
+    let mut sum = Crc::default();
     let (mut count, mut wrong) = (0, None);
     let map = again.db().map_pages(|bucket, item| match item {
         Item::Element(element) if bucket.name == schema::KEY => {
-            hash_record(&mut hash, element.key, element.value);
+            add_record(&mut sum, element.key, element.value);
             count += 1;
         }
         Item::Element(_) => {}
@@ -462,10 +484,12 @@ fn verify(again: &Snapshot, records: &[u8], rebuilt: &Rebuilt) -> Result<Status,
     if let Some(wrong) = wrong {
         return refused(Unverified::Damage(wrong));
     }
-    if count != rebuilt.records || hash.finalize().as_slice() != records {
+    if count != rebuilt.records || sum.value() != records {
         return refused(Unverified::Records);
     }
-    if map.used.len() != again.db().meta().high_water || !again.db().warnings().is_empty() {
+    let meta = again.db().meta();
+    let pages = meta.high_water.saturating_mul(meta.page_size);
+    if map.used.len() != meta.high_water || !again.db().warnings().is_empty() || again.db().input().len() != pages {
         return refused(Unverified::UnusedPages);
     }
     again.status(|_| {})

@@ -20,6 +20,18 @@ pub struct Remnants {
     kept: std::collections::HashSet<u64>,
 }
 
+/// A value that goes, and where in the original it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    tail: u64,
+    offset: u64,
+    len: u32,
+}
+
+/// A value that stays.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept(u64);
+
 /// How many bytes of a value are looked for first. Shorter values may be anywhere by chance.
 const TAIL: usize = 16;
 const FILTER_BITS: u32 = 24;
@@ -27,6 +39,25 @@ const FILTER_BITS: u32 = 24;
 const CHUNK: u64 = 4 * 1024 * 1024;
 /// Any odd number will do.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Makes what [`Remnants`] notes of values.
+#[derive(Clone, Debug)]
+pub struct Marker(RandomState);
+
+impl Marker {
+    /// What is noted of a value that goes; nothing of a short one. `offset` is where in the original it begins.
+    #[must_use]
+    pub fn removed(&self, value: &[u8], offset: u64) -> Option<Removed> {
+        let tail = value.last_chunk::<TAIL>()?;
+        Some(Removed { tail: hash_of(tail), offset, len: u32::try_from(value.len()).ok()? })
+    }
+
+    /// What is noted of a value that stays; nothing of a short one.
+    #[must_use]
+    pub fn kept(&self, value: &[u8]) -> Option<Kept> {
+        (value.len() >= TAIL).then(|| Kept(self.0.hash_one(value)))
+    }
+}
 
 impl Default for Remnants {
     fn default() -> Self {
@@ -50,22 +81,25 @@ fn filter_place(hash: u64) -> (usize, u64) {
 }
 
 impl Remnants {
-    /// Notes a value that goes, and where in the original its bytes begin.
-    pub fn remove(&mut self, value: &[u8], offset: u64) {
-        let Some(tail) = value.last_chunk::<TAIL>() else { return };
-        let (hash, Ok(len)) = (hash_of(tail), u32::try_from(value.len())) else { return };
-        let (word, bit) = filter_place(hash);
+    /// Makes what is to be noted, on any thread.
+    #[must_use]
+    pub fn marker(&self) -> Marker {
+        Marker(self.hasher.clone())
+    }
+
+    /// Notes a value that goes.
+    pub fn remove(&mut self, removed: Removed) {
+        let Removed { tail, offset, len } = removed;
+        let (word, bit) = filter_place(tail);
         if let Some(word) = self.filter.get_mut(word) {
             *word |= bit;
         }
-        self.removed.entry(hash).or_default().push((offset, len));
+        self.removed.entry(tail).or_default().push((offset, len));
     }
 
     /// Notes a value that stays.
-    pub fn keep(&mut self, value: &[u8]) {
-        if value.len() >= TAIL {
-            self.kept.insert(self.hasher.hash_one(value));
-        }
+    pub fn keep(&mut self, kept: Kept) {
+        self.kept.insert(kept.0);
     }
 
     /// Where in `file` a value is that should have gone from `original`, in bytes.
@@ -129,7 +163,8 @@ mod tests {
         let value: Vec<u8> = (0..100_u8).map(|number| number.wrapping_mul(7)).collect();
         let original = Input::from([&[9; 50][..], &value].concat());
         let mut remnants = Remnants::default();
-        remnants.remove(&value, 50);
+        let removed = remnants.marker().removed(&value, 50).unwrap();
+        remnants.remove(removed);
         let chunk = usize::try_from(CHUNK).unwrap();
         for at in [0, 1, 63, chunk - 100, chunk - 50, chunk - 1, chunk, chunk + 5] {
             let file = [vec![1; at], value.clone(), vec![2; 70]].concat();
@@ -138,7 +173,8 @@ mod tests {
             cut[at] ^= 1;
             assert_eq!(remnants.find(&original, &Input::from(cut)).unwrap(), None, "{at}");
         }
-        remnants.keep(&value);
+        let kept = remnants.marker().kept(&value).unwrap();
+        remnants.keep(kept);
         assert_eq!(remnants.find(&original, &Input::from(value.clone())).unwrap(), None);
     }
 }

@@ -183,16 +183,21 @@ impl ResourceTransformer {
     ///
     /// As [`Transformer::transform_from_storage`].
     pub fn open<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<(FromStorage<'a>, OpenedBy), Error> {
-        let opened = match &self.list {
-            Some(list) => list.transform_from_storage(data, context)?,
-            None => Identity.transform_from_storage(data, context)?,
-        };
+        let opened = self.recover(data, context)?;
         let [provider, key] = opened.entries;
         let opened_by = match self.providers.get(provider) {
             Some(keys) => OpenedBy { label: keys.label(key), key: keys.ids.get(key).copied() },
             None => OpenedBy { label: KeyLabel::identity(), key: None },
         };
         Ok((opened, opened_by))
+    }
+
+    /// Recovers a stored value without naming the key.
+    pub(crate) fn recover<'a>(&self, data: &'a [u8], context: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+        match &self.list {
+            Some(list) => list.transform_from_storage(data, context),
+            None => Identity.transform_from_storage(data, context),
+        }
     }
 
     /// Appends the stored form of a plaintext to `out`.

@@ -66,6 +66,15 @@ impl Verdict {
     }
 }
 
+/// A value that is readable, and the object that its key names.
+#[derive(Debug)]
+pub(crate) struct Readable<'v> {
+    pub(crate) resource: ResourceRef<'v>,
+    pub(crate) namespace: Option<&'v [u8]>,
+    pub(crate) list: &'v ResourceTransformer,
+    pub(crate) opened: FromStorage<'v>,
+}
+
 impl<'t> Judge<'t> {
     /// Judges by these transformers, with keys in this layout.
     #[must_use]
@@ -85,6 +94,16 @@ impl<'t> Judge<'t> {
         let location = self.layout.locate(&value.key);
         let resource = location.resource();
         self.judge_at(value, location, resource)
+    }
+
+    /// The same for a value that is as it should be, and nothing for all others: without anything that a report would say.
+    pub(crate) fn readable<'v>(&'v self, key: &'v [u8], value: &'v [u8]) -> Option<Readable<'v>> {
+        let location = self.layout.locate(key);
+        let Location::Object { resource, namespace, .. } = location else { return None };
+        let list = self.transformers.transformer_for_resource(resource.group, resource.resource);
+        let opened = list.recover(value, DataContext::new(key)).ok()?;
+        inspect(&opened.data, &location).ok()?;
+        Some(Readable { resource, namespace, list, opened })
     }
 
     /// The same, with the providers of a resource that is given: the key may be in no known layout.

@@ -3,6 +3,7 @@
 //! "It decrypted" is never enough: aescbc and secretbox do not bind a value to its key, and a wrong aescbc key opens one value
 //! in 256. What comes out must be a whole object, and the one that the etcd key names.
 
+mod alike;
 mod judge;
 mod kms;
 mod moved;
@@ -45,6 +46,41 @@ pub struct Options<'a> {
     pub removable: Option<RemovableKey>,
     /// In words, what the answer to that holds for.
     pub scope: String,
+    /// Of which values a row is wanted. Others that are alike are counted together.
+    pub rows: Rows,
+}
+
+/// Of which values `rows` is handed a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rows {
+    /// Of those that cannot be read, or are wrong.
+    Unreadable,
+    /// Of stale ones too.
+    NotCurrent,
+    /// Of all.
+    Every,
+}
+
+impl Rows {
+    /// The lowest at which a value has a row.
+    const fn of(class: Class) -> Self {
+        match class {
+            Class::Current => Self::Every,
+            Class::Stale => Self::NotCurrent,
+            _ => Self::Unreadable,
+        }
+    }
+}
+
+impl Options<'_> {
+    /// Which values have to be looked at one by one.
+    fn one_by_one(&self) -> Rows {
+        match (&self.removable, self.expect_current) {
+            (Some(_), _) => Rows::Every,
+            (None, true) => self.rows.max(Rows::NotCurrent),
+            (None, false) => self.rows,
+        }
+    }
 }
 
 /// Verifies what a source yields, and hands each value's row to `rows`; those whose verdict takes the other values come last.
@@ -93,21 +129,28 @@ where
                 break 'pages;
             }
             let count = batch.len() as u64;
-            let mut batch: Vec<_> = batch
+            let batch: Vec<_> = batch
                 .into_par_iter()
                 .filter(|value| options.selection.includes(&options.selection.layout.locate(&value.key)))
                 .collect();
-            resolve(&mut batch, kms, options, stop).await;
-            let judged: Vec<_> = batch.into_par_iter().map(|value| (judge.judge(&value), value)).collect();
-            for (judged, value) in judged {
-                tally.add(judged, value);
+            resolve(&batch, kms, options, stop).await;
+            if options.one_by_one() == Rows::Every {
+                let judged: Vec<_> = batch.into_par_iter().map(|value| (judge.judge(&value), value)).collect();
+                judged.into_iter().for_each(|(judged, value)| tally.add(judged, value, 1));
+            } else {
+                let at_once = batch.len().div_ceil(rayon::current_num_threads()).max(64);
+                let judged: Vec<_> = batch
+                    .par_chunks(at_once)
+                    .map(|values| alike::judge(&judge, values, options.one_by_one()))
+                    .collect();
+                judged.into_iter().flatten().for_each(|(judged, value, count)| tally.add(judged, value, count));
             }
             progress.advance(count);
         }
     }
     progress.end();
     for (judged, value) in refused::ask_again(&mut tally.unplaced, &tally.good, kms, options, stop).await {
-        tally.add(judged, value);
+        tally.add(judged, value, 1);
     }
     tally.report.complete = !stop.load(Ordering::Relaxed);
     tally.report.revision = source.revision().unwrap_or(0);
@@ -129,7 +172,7 @@ where
 const KMS_BATCH: usize = 256;
 
 /// Has the KMS plugins asked for the data keys of these values.
-async fn resolve(values: &mut [StoredValue], kms: &impl DekResolver, options: &Options<'_>, stop: &AtomicBool) {
+async fn resolve(values: &[StoredValue], kms: &impl DekResolver, options: &Options<'_>, stop: &AtomicBool) {
     if options.transformers.kms_providers().is_empty() {
         return;
     }
@@ -199,9 +242,10 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn add(&mut self, judged: Judged, value: StoredValue) {
+    /// So many values of which all is the same that is reported.
+    fn add(&mut self, judged: Judged, value: StoredValue, count: u64) {
         if judged.skipped {
-            self.skipped += 1;
+            self.skipped += count;
             return;
         }
         if judged.row.class.is_readable()
@@ -218,36 +262,36 @@ impl<'a> Tally<'a> {
             {
                 self.good.insert(evidence.clone(), (Arc::clone(provider), source));
             }
-            *self.opened.entry(evidence).or_default() += 1;
+            *self.opened.entry(evidence).or_default() += count;
         }
         match judged.unauthenticated.clone() {
             Some(claimants) => {
                 let unplaced = Unplaced::new(judged, claimants, value, &mut self.kept_bytes);
                 self.unplaced.push(unplaced);
             }
-            None => self.settle(judged),
+            None => self.settle(judged, count),
         }
     }
 
     /// Counts a value whose verdict is known.
-    fn settle(&mut self, judged: Judged) {
+    fn settle(&mut self, judged: Judged, count: u64) {
         let Judged { row, place, needs, mut may_need, ungoverned, .. } = judged;
-        self.report.values += 1;
-        *self.report.classes.entry(row.class).or_default() += 1;
+        self.report.values += count;
+        *self.report.classes.entry(row.class).or_default() += count;
         // What is in the clear without being configured stays readable when `identity` is taken out of the configuration.
         let needed = needs.as_ref().filter(|label| !(ungoverned && label.provider == ProviderKind::Identity));
         if let Some(label) = needed {
             let (opens, unreadable) = self.uses.entry(label.clone()).or_default();
-            *(if row.class.is_readable() { opens } else { unreadable }) += 1;
+            *(if row.class.is_readable() { opens } else { unreadable }) += count;
         }
         may_need.retain(|label| needed != Some(label));
         may_need.sort();
         may_need.dedup();
         for label in &may_need {
-            self.uses.entry(label.clone()).or_default().1 += 1;
+            self.uses.entry(label.clone()).or_default().1 += count;
         }
         if row.value.key_name.is_none() && !row.class.is_readable() {
-            *self.unattributed.entry(row.value.provider.clone()).or_default() += 1;
+            *self.unattributed.entry(row.value.provider.clone()).or_default() += count;
         }
         let needs_it = |key: &RemovableKey| {
             key.is_needed_by(&row, needed) || may_need.iter().any(|label| key.is_needed_by(&row, Some(label)))
@@ -258,7 +302,7 @@ impl<'a> Tally<'a> {
         }
         let nested = may_need.iter().any(|label| label.provider == ProviderKind::KmsV2);
         if nested || (row.value.kms_key_id_hash.is_none() && may_be_of_kms_v2(&row)) {
-            self.without_key_id += 1;
+            self.without_key_id += count;
         }
         if let Some(hash) = row.value.kms_key_id_hash.as_ref()
             && self.key_ids.len() < SHOWN_KEY_IDS
@@ -267,12 +311,14 @@ impl<'a> Tally<'a> {
             self.key_ids.insert(hash.clone());
         }
         if row.class.lacks_a_key() {
-            *self.missing.entry((row.value.label(), row.value.kms_key_id_hash.clone())).or_default() += 1;
+            *self.missing.entry((row.value.label(), row.value.kms_key_id_hash.clone())).or_default() += count;
         }
         let key = row.value.label();
         let namespace = row.value.namespace.clone().unwrap_or_default();
-        *self.groups.entry((place, namespace, key, row.class)).or_default() += 1;
-        (self.rows)(&row);
+        *self.groups.entry((place, namespace, key, row.class)).or_default() += count;
+        if self.options.rows >= Rows::of(row.class) {
+            (self.rows)(&row);
+        }
         if !row.class.is_readable() || (self.options.expect_current && row.class == Class::Stale) {
             self.report.findings.push(row);
         }
@@ -284,7 +330,7 @@ impl<'a> Tally<'a> {
             let opened = |key: &KeyId| self.opened.get(&(*key, key_id.clone()));
             let others = unplaced.claimants.iter().filter_map(opened).sum();
             let judged = unplaced.decide(others, self.report.complete);
-            self.settle(judged);
+            self.settle(judged, 1);
         }
         let mut report = self.report;
         report.groups = self

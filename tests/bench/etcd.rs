@@ -143,6 +143,7 @@ async fn scan(store: &Store, count: usize) -> Duration {
         by: atrest::report::Dimension::ALL.map(|(_, dimension)| dimension).to_vec(),
         transformers: None,
         expect_encrypted: ExpectEncrypted::No,
+        each_row: false,
     };
     let mut source = ranges(store);
     source.count().await.expect("a count");

@@ -185,6 +185,7 @@ fn bench(directory: &Path, count: usize, rounds: usize) {
                 by: Dimension::ALL.map(|(_, dimension)| dimension).to_vec(),
                 transformers: None,
                 expect_encrypted: ExpectEncrypted::No,
+                each_row: false,
             };
             let values = Values::new(&open(), &View::default()).expect("values");
             let report = block_on(scan::scan(values, &options, &NoProgress, &stop, &mut |_| {})).expect("a report");
@@ -201,6 +202,7 @@ fn bench(directory: &Path, count: usize, rounds: usize) {
             expect_current: true,
             removable: None,
             scope: String::new(),
+            rows: verify::Rows::Unreadable,
         };
         let values = Values::new(&open(), &View::default()).expect("values");
         let keys = values.again();

@@ -211,6 +211,7 @@ pub(crate) fn verify_removable(etcd: &Etcd, config: &str, removable: Option<&str
         expect_current: false,
         removable: removable.map(RemovableKey::parse),
         scope: String::new(),
+        rows: verify::Rows::Every,
     };
     let mut seen = Vec::new();
     let mut rows = |row: &VerifyRow| seen.push(row.clone());

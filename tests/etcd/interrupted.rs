@@ -343,6 +343,7 @@ fn a_compaction_in_the_middle_drops_no_key() {
                 by: vec![Dimension::Resource],
                 transformers: None,
                 expect_encrypted: ExpectEncrypted::No,
+                each_row: true,
             };
             let source = CompactedAfterFirst::new(ranges(), &etcd);
             let report = scan::scan(source, &options, &NoProgress, &stop, &mut rows).await.unwrap();
@@ -364,6 +365,7 @@ fn a_compaction_in_the_middle_drops_no_key() {
                 expect_current: false,
                 removable: None,
                 scope: String::new(),
+                rows: verify::Rows::Every,
             };
             let source = CompactedAfterFirst::new(ranges(), &etcd);
             let keys = async || Ok(ranges().keys_only());
@@ -392,6 +394,7 @@ async fn scan_all(source: Ranges, selection: &atrest::resource::Selection) -> at
         by: Vec::new(),
         transformers: None,
         expect_encrypted: ExpectEncrypted::No,
+        each_row: true,
     };
     let stop = AtomicBool::new(false);
     scan::scan(source, &options, &NoProgress, &stop, &mut |_: &ValueRow| ()).await.unwrap()

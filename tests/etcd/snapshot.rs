@@ -146,7 +146,8 @@ fn trees_of_several_levels_survive_compaction() {
             let options = atrest::snapshot::RebuildOptions { drop_history, ..Default::default() };
             let mut rebuild =
                 atrest::snapshot::Rebuild::begin(&original, None, &target, options).expect("a file is begun");
-            while let Some(batch) = rebuild.next_batch().expect("records") {
+            let mut batches = rebuild.batches();
+            while let Some(batch) = batches.next_batch().expect("records") {
                 batch.iter().for_each(|record| rebuild.put(record, None).expect("a record"));
             }
             rebuild.finish(|_| Ok(None)).expect("a file");

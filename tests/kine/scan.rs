@@ -26,6 +26,7 @@ fn a_scan_counts_what_k3s_has_stored() {
         by: vec![Dimension::Resource, Dimension::Provider, Dimension::Key],
         transformers: None,
         expect_encrypted: ExpectEncrypted::No,
+        each_row: true,
     };
     let scanned = |history| {
         let view = View { history, prefixes: selection.prefixes().unwrap(), ..View::default() };

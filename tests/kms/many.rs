@@ -95,6 +95,7 @@ async fn verify(source: Made, reader: &ResourceTransformers, kms: &Kms, steps: &
         expect_current: false,
         removable: None,
         scope: String::new(),
+        rows: verify::Rows::Unreadable,
     };
     let stop = AtomicBool::new(false);
     let no_keys = async || Ok(Made { page: Vec::new(), left: 0 });
@@ -223,6 +224,7 @@ async fn classes(source: Made, reader: &ResourceTransformers, kms: &Kms) -> (u64
         expect_current: false,
         removable: None,
         scope: String::new(),
+        rows: verify::Rows::Unreadable,
     };
     let no_keys = async || Ok(Made { page: Vec::new(), left: 0 });
     let stop = AtomicBool::new(false);

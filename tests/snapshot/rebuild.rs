@@ -22,7 +22,8 @@ fn rebuild(
     mut value: impl FnMut(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<Rebuilt, Error> {
     let mut rebuild = Rebuild::begin(snapshot, None, target, options)?;
-    while let Some(batch) = rebuild.next_batch()? {
+    let mut batches = rebuild.batches();
+    while let Some(batch) = batches.next_batch()? {
         for record in &batch {
             let kv = record.kv()?;
             let new = if record.revision()?.1 { None } else { value(kv.value) };
@@ -205,7 +206,8 @@ fn a_file_that_is_begun_and_not_finished_leaves_nothing() {
     let rebuild = Rebuild::begin(&original, None, &target, NO_CHECK).expect("a file");
     drop(rebuild);
     let mut rebuild = Rebuild::begin(&original, None, &target, NO_CHECK).expect("a file");
-    while let Some(batch) = rebuild.next_batch().expect("records") {
+    let mut batches = rebuild.batches();
+    while let Some(batch) = batches.next_batch().expect("records") {
         batch.iter().for_each(|record| rebuild.put(record, None).expect("a record"));
     }
     let error = rebuild.finish(|_| Ok(Some("a secret".to_owned()))).expect_err("refused").to_string();

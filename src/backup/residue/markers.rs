@@ -116,8 +116,8 @@ mod tests {
                 found,
                 [
                     (at, Some("secrets".to_owned()), identity.clone()),
-                    (at + 30, None, Some("aescbc/key1".to_owned())),
-                    (at + 669, Some("configmaps".to_owned()), identity),
+                    (at + 34, None, Some("aescbc/key1".to_owned())),
+                    (at + 673, Some("configmaps".to_owned()), identity),
                 ]
             );
         }

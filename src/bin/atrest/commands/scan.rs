@@ -27,6 +27,7 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
         by: args.by.clone(),
         transformers: transformers.as_deref(),
         expect_encrypted,
+        each_row: output == Output::Ndjson || (output == Output::Name && args.expect.is_none()),
     };
     let values = context.values().await?;
     let problems = values.problems();

@@ -1,6 +1,6 @@
 use atrest::report::{Removable, VerifyReport, VerifyRow};
 use atrest::transformer::ProviderKind;
-use atrest::verify::{self, Options, RemovableKey};
+use atrest::verify::{self, Options, RemovableKey, Rows};
 
 use super::lines::Lines;
 use super::source::{Context, Want};
@@ -27,6 +27,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
         expect_current: args.expect == Some(VerifyExpectation::Current),
         removable: args.removable.as_deref().map(RemovableKey::parse),
         scope,
+        rows: if output == Output::Ndjson { Rows::Every } else { Rows::Unreadable },
     };
     let values = if everywhere { context.whole_store().await? } else { context.values().await? };
     let problems = values.problems();
