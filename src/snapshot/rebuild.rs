@@ -210,12 +210,13 @@ impl<'a> Rebuild<'a> {
         if snapshot.db().bucket(schema::META).is_none() {
             return Err(Error::NoMetaBucket);
         }
-        match snapshot.trailer()? {
+        let (trailer, planned) = rayon::join(|| snapshot.trailer(), || plan(snapshot, &options));
+        match trailer? {
             Trailer::Ok => {}
             trailer if !options.skip_hash_check => return Err(Error::Hash { trailer }),
             _ => {}
         }
-        let planned = plan(snapshot, &options)?;
+        let planned = planned?;
         let failed = |source| Error::Write { path: target.to_owned(), source };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let temporary = tempfile::Builder::new()

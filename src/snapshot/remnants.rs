@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
@@ -8,22 +8,28 @@ use super::input::Input;
 
 /// Values that must not be in a file any more.
 ///
-/// The file is searched byte by byte, whatever its pages say: by the last bytes of each value, and where those are, by all of it.
+/// The file is searched byte by byte, whatever its pages say: by a few bytes of each value, and where those are, by all of it.
 #[derive(Debug)]
 pub struct Remnants {
     hasher: RandomState,
-    /// By the rolling hash of the last bytes: where the value is in the original, and how long it is.
-    removed: HashMap<u64, Vec<(u64, u32)>>,
+    /// By the hash of those bytes.
+    removed: HashMap<u64, Vec<Removed>>,
     /// Whether some value has a hash with these bits.
-    filter: Vec<u64>,
+    filter: Filter,
+    /// The same of values without an anchor, which are short.
+    unanchored: Filter,
     /// The hashes of values that stay: they may be the same as some that go.
-    kept: std::collections::HashSet<u64>,
+    kept: HashSet<u64>,
 }
 
 /// A value that goes, and where in the original it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
-    tail: u64,
+    /// The hash of its first window that is an anchor, or else of its last.
+    hash: u64,
+    is_anchor: bool,
+    /// Where in the value that window ends.
+    window_end: u32,
     offset: u64,
     len: u32,
 }
@@ -32,9 +38,10 @@ pub struct Removed {
 #[derive(Clone, Copy, Debug)]
 pub struct Kept(u64);
 
-/// How many bytes of a value are looked for first. Shorter values may be anywhere by chance.
-const TAIL: usize = 16;
-const FILTER_BITS: u32 = 24;
+/// The length of a window, in bytes. Shorter values may be anywhere by chance.
+const WINDOW: usize = 16;
+/// One window in so many is an anchor, by its hash: only anchors have to be looked up.
+const ANCHOR_BITS: u32 = 4;
 /// So much is searched at once by one thread.
 const CHUNK: u64 = 4 * 1024 * 1024;
 /// Any odd number will do.
@@ -48,14 +55,75 @@ impl Marker {
     /// What is noted of a value that goes; nothing of a short one. `offset` is where in the original it begins.
     #[must_use]
     pub fn removed(&self, value: &[u8], offset: u64) -> Option<Removed> {
-        let tail = value.last_chunk::<TAIL>()?;
-        Some(Removed { tail: hash_of(tail), offset, len: u32::try_from(value.len()).ok()? })
+        let len = u32::try_from(value.len()).ok()?;
+        let mut found = None;
+        windows(value, |hash, end| {
+            let is_anchor = is_anchor(hash);
+            found = Some((hash, is_anchor, end));
+            !is_anchor
+        });
+        let (hash, is_anchor, end) = found?;
+        Some(Removed { hash, is_anchor, window_end: u32::try_from(end).ok()?, offset, len })
     }
 
     /// What is noted of a value that stays; nothing of a short one.
     #[must_use]
     pub fn kept(&self, value: &[u8]) -> Option<Kept> {
-        (value.len() >= TAIL).then(|| Kept(self.0.hash_one(value)))
+        (value.len() >= WINDOW).then(|| Kept(self.0.hash_one(value)))
+    }
+}
+
+fn is_anchor(hash: u64) -> bool {
+    hash >> (64 - ANCHOR_BITS) == 0
+}
+
+/// Hands the hash of each window, and where it ends, to `visit`, as long as that returns true.
+fn windows(bytes: &[u8], mut visit: impl FnMut(u64, usize) -> bool) {
+    let Some(first) = bytes.first_chunk::<WINDOW>() else { return };
+    let step = |hash: u64, byte: u8| hash.wrapping_mul(BASE).wrapping_add(u64::from(byte) + 1);
+    let mut hash = first.iter().fold(0, |hash, byte| step(hash, *byte));
+    let leaving = (0..WINDOW).fold(1, |power: u64, _| power.wrapping_mul(BASE));
+    if !visit(hash, WINDOW) {
+        return;
+    }
+    let entering = bytes.iter().skip(WINDOW);
+    for (end, (old, new)) in (WINDOW + 1..).zip(bytes.iter().zip(entering)) {
+        hash = step(hash, *new).wrapping_sub(leaving.wrapping_mul(u64::from(*old) + 1));
+        if !visit(hash, end) {
+            return;
+        }
+    }
+}
+
+/// A set of hashes that sometimes says yes for no reason.
+#[derive(Debug)]
+struct Filter {
+    words: Vec<u64>,
+    bits: u32,
+    is_empty: bool,
+}
+
+impl Filter {
+    fn new(bits: u32) -> Self {
+        Self { words: vec![0; 1 << (bits - 6)], bits, is_empty: true }
+    }
+
+    fn place(&self, hash: u64) -> (usize, u64) {
+        let bit = hash.wrapping_mul(BASE) >> (64 - self.bits);
+        (usize::try_from(bit / 64).unwrap_or(0), 1 << (bit % 64))
+    }
+
+    fn insert(&mut self, hash: u64) {
+        self.is_empty = false;
+        let (word, bit) = self.place(hash);
+        if let Some(word) = self.words.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    fn may_contain(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 }
 
@@ -64,20 +132,12 @@ impl Default for Remnants {
         Self {
             hasher: RandomState::new(),
             removed: HashMap::new(),
-            filter: vec![0; 1 << (FILTER_BITS - 6)],
-            kept: std::collections::HashSet::new(),
+            filter: Filter::new(24),
+            // Small enough to stay in the nearest cache: it is asked for each byte.
+            unanchored: Filter::new(16),
+            kept: HashSet::new(),
         }
     }
-}
-
-/// The hash of a run of bytes that can move on by a byte.
-fn hash_of(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |hash: u64, byte| hash.wrapping_mul(BASE).wrapping_add(u64::from(*byte) + 1))
-}
-
-fn filter_place(hash: u64) -> (usize, u64) {
-    let bits = hash.wrapping_mul(BASE) >> (64 - FILTER_BITS);
-    (usize::try_from(bits / 64).unwrap_or(0), 1 << (bits % 64))
 }
 
 impl Remnants {
@@ -89,12 +149,9 @@ impl Remnants {
 
     /// Notes a value that goes.
     pub fn remove(&mut self, removed: Removed) {
-        let Removed { tail, offset, len } = removed;
-        let (word, bit) = filter_place(tail);
-        if let Some(word) = self.filter.get_mut(word) {
-            *word |= bit;
-        }
-        self.removed.entry(tail).or_default().push((offset, len));
+        let filter = if removed.is_anchor { &mut self.filter } else { &mut self.unanchored };
+        filter.insert(removed.hash);
+        self.removed.entry(removed.hash).or_default().push(removed);
     }
 
     /// Notes a value that stays.
@@ -117,40 +174,42 @@ impl Remnants {
     }
 
     fn find_in_chunk(&self, original: &Input, file: &Input, start: u64) -> io::Result<Option<u64>> {
-        // A tail that ends in this chunk may begin in the one before.
-        let from = start.saturating_sub(TAIL as u64 - 1);
+        // A window that ends in this chunk may begin in the one before.
+        let from = start.saturating_sub(WINDOW as u64 - 1);
         let end = file.len().min(start + CHUNK);
         let mut bytes = Vec::new();
         file.read_into(from, end - from, &mut bytes)?;
-        let Some(first) = bytes.first_chunk::<TAIL>() else { return Ok(None) };
-        let mut hash = hash_of(first);
-        let leaving = (0..TAIL - 1).fold(BASE, |power: u64, _| power.wrapping_mul(BASE));
-        for at in TAIL..=bytes.len() {
-            let (word, bit) = filter_place(hash);
-            if self.filter.get(word).is_some_and(|word| word & bit != 0)
-                && let Some(places) = self.removed.get(&hash)
-            {
-                for (offset, len) in places {
-                    let tail_end = from + at as u64;
-                    if self.is_there(original, file, *offset, *len, tail_end)? {
-                        return Ok(Some(tail_end - u64::from(*len)));
-                    }
-                }
+        let mut found = Ok(None);
+        windows(&bytes, |hash, window_end| {
+            let may_be = match is_anchor(hash) {
+                true => self.filter.may_contain(hash),
+                false => !self.unanchored.is_empty && self.unanchored.may_contain(hash),
+            };
+            if may_be && let Some(places) = self.removed.get(&hash) {
+                let window_end = from + window_end as u64;
+                found = self.is_there(original, file, places, window_end);
             }
-            if let (Some(old), Some(new)) = (bytes.get(at - TAIL), bytes.get(at)) {
-                hash = hash.wrapping_mul(BASE).wrapping_add(u64::from(*new) + 1);
-                hash = hash.wrapping_sub(leaving.wrapping_mul(u64::from(*old) + 1));
+            matches!(found, Ok(None))
+        });
+        found
+    }
+
+    /// Where a value begins of whose window the end is here, if it is there as a whole.
+    fn is_there(&self, original: &Input, file: &Input, places: &[Removed], end: u64) -> io::Result<Option<u64>> {
+        let (mut value, mut there) = (Vec::new(), Vec::new());
+        for place in places {
+            let Some(start) = end.checked_sub(u64::from(place.window_end)) else { continue };
+            let len = u64::from(place.len);
+            if start + len > file.len() {
+                continue;
+            }
+            original.read_into(place.offset, len, &mut value)?;
+            file.read_into(start, len, &mut there)?;
+            if value == there && !self.kept.contains(&self.hasher.hash_one(&value[..])) {
+                return Ok(Some(start));
             }
         }
         Ok(None)
-    }
-
-    fn is_there(&self, original: &Input, file: &Input, offset: u64, len: u32, end: u64) -> io::Result<bool> {
-        let Some(start) = end.checked_sub(u64::from(len)) else { return Ok(false) };
-        let (mut value, mut there) = (Vec::new(), Vec::new());
-        original.read_into(offset, u64::from(len), &mut value)?;
-        file.read_into(start, u64::from(len), &mut there)?;
-        Ok(value == there && !self.kept.contains(&self.hasher.hash_one(&value[..])))
     }
 }
 
@@ -158,23 +217,32 @@ impl Remnants {
 mod tests {
     use super::*;
 
+    fn found(value: &[u8], file: Vec<u8>, keep: bool) -> Option<u64> {
+        let original = Input::from([&[9; 50][..], value].concat());
+        let mut remnants = Remnants::default();
+        remnants.remove(remnants.marker().removed(value, 50).unwrap());
+        if keep {
+            remnants.keep(remnants.marker().kept(value).unwrap());
+        }
+        remnants.find(&original, &Input::from(file)).unwrap()
+    }
+
     #[test]
     fn a_value_is_found_wherever_it_is_and_only_as_a_whole() {
-        let value: Vec<u8> = (0..100_u8).map(|number| number.wrapping_mul(7)).collect();
-        let original = Input::from([&[9; 50][..], &value].concat());
-        let mut remnants = Remnants::default();
-        let removed = remnants.marker().removed(&value, 50).unwrap();
-        remnants.remove(removed);
         let chunk = usize::try_from(CHUNK).unwrap();
-        for at in [0, 1, 63, chunk - 100, chunk - 50, chunk - 1, chunk, chunk + 5] {
-            let file = [vec![1; at], value.clone(), vec![2; 70]].concat();
-            assert_eq!(remnants.find(&original, &Input::from(file.clone())).unwrap(), Some(at as u64), "{at}");
-            let mut cut = file;
-            cut[at] ^= 1;
-            assert_eq!(remnants.find(&original, &Input::from(cut)).unwrap(), None, "{at}");
+        // Short values may have no anchor, long ones have some.
+        for (len, factor) in [(16, 7_u8), (100, 7), (1000, 31)] {
+            let value: Vec<u8> =
+                (0..len).map(|number: usize| u8::try_from(number % 251).unwrap().wrapping_mul(factor)).collect();
+            for at in [0, 63, chunk - len / 2, chunk] {
+                let file = [vec![1; at], value.clone(), vec![2; 70]].concat();
+                assert_eq!(found(&value, file.clone(), false), Some(at as u64), "{len} bytes at {at}");
+                let mut cut = file;
+                cut[at] ^= 1;
+                assert_eq!(found(&value, cut, false), None, "{len} bytes at {at}");
+            }
+            assert_eq!(found(&value, value.clone(), true), None);
         }
-        let kept = remnants.marker().kept(&value).unwrap();
-        remnants.keep(kept);
-        assert_eq!(remnants.find(&original, &Input::from(value.clone())).unwrap(), None);
+        assert!(Remnants::default().marker().removed(&[1; 15], 0).is_none());
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use atrest::kine::{self, Kine};
 use atrest::resource::Selection;
@@ -27,9 +28,21 @@ pub(super) struct Context {
 }
 
 enum Opened {
-    Etcd { store: Store, revision: Option<i64> },
-    Snapshot { snapshot: Arc<Snapshot>, view: View, skip_hash_check: bool },
-    Kine { kine: Arc<Kine>, view: kine::View },
+    Etcd {
+        store: Store,
+        revision: Option<i64>,
+    },
+    Snapshot {
+        snapshot: Arc<Snapshot>,
+        view: View,
+        skip_hash_check: bool,
+        /// Hashing the file takes as long as reading it, and goes on beside that.
+        trailer: Mutex<Option<JoinHandle<Result<Trailer, snapshot::Error>>>>,
+    },
+    Kine {
+        kine: Arc<Kine>,
+        view: kine::View,
+    },
 }
 
 /// A connected etcd, for the commands that write to it.
@@ -129,7 +142,9 @@ impl Context {
                 let (snapshot, name) = open_file(file)?;
                 let order = if want.in_order { Order::Keys } else { Order::Stored };
                 let view = View { revision: file.revision, history: want.history, order, prefixes: Vec::new() };
-                (Opened::Snapshot { snapshot, view, skip_hash_check: file.skip_hash_check }, name)
+                let hashed = Arc::clone(&snapshot);
+                let trailer = Mutex::new(Some(std::thread::spawn(move || hashed.trailer())));
+                (Opened::Snapshot { snapshot, view, skip_hash_check: file.skip_hash_check, trailer }, name)
             }
         };
         Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
@@ -170,7 +185,7 @@ impl Context {
     /// What is to be said of the source once it was read, and how much that weighs.
     pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let (snapshot, skip_hash_check) = match &self.source {
+        let (snapshot, skip_hash_check, trailer) = match &self.source {
             Opened::Etcd { .. } => return Ok(condition),
             Opened::Kine { kine, .. } => {
                 condition.add_rows(problems);
@@ -181,11 +196,15 @@ impl Context {
                 }
                 return Ok(condition);
             }
-            Opened::Snapshot { snapshot, skip_hash_check, .. } => (snapshot, skip_hash_check),
+            Opened::Snapshot { snapshot, skip_hash_check, trailer, .. } => (snapshot, skip_hash_check, trailer),
         };
+        let hashed = trailer.lock().unwrap_or_else(PoisonError::into_inner).take().map(JoinHandle::join);
         condition.add_problems(problems);
         condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
-        let trailer = snapshot.trailer()?;
+        let trailer = match hashed {
+            Some(Ok(trailer)) => trailer?,
+            _ => snapshot.trailer()?,
+        };
         if trailer != Trailer::Ok {
             let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
             super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
