@@ -5,16 +5,17 @@
 //!
 //! # What it does not do
 //!
-//! It writes to etcd only in [`rekey`]. It prints nothing.
+//! It writes to etcd only in [`rekey`], and files only in [`backup`]. It prints nothing.
 //!
 //! # Rooms
 //!
 //! Calls go downwards only.
 //!
 //! ```text
-//! rekey   verify   scan              one operation each: a source and options in, a report out
-//! storage   kms   object   report   source
-//!                                    etcd; KMS plugins; what came out; plain data; where values come from
+//! rekey   verify   scan   get   backup
+//!                                    one operation each: a source and options in, a report out
+//! storage   snapshot   kine   kms   object   report   source
+//!                                    etcd; its files; k3s's; KMS plugins; what came out; plain data; where values come from
 //! transformer                        opens and seals values; no I/O
 //! config   resource   secret         the configuration; etcd keys; key material
 //! causes                             what an error says

@@ -20,7 +20,7 @@ Exit codes:
   1  done, with findings: unreadable values, or what --expect forbids
   2  wrong usage or configuration
   3  cannot connect to, or read, the source
-  4  partial: interrupted, or some writes failed";
+  4  partial: interrupted, some writes failed, or a damaged source was read in part";
 
 /// See, verify and rotate what is encrypted at rest in a Kubernetes cluster's etcd.
 #[derive(Debug, Parser)]
