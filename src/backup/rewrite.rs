@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use crate::object;
 use crate::report::{Class, Progress, RewriteReport, VerifyRow, place_of};
 use crate::resource::{KeyLayout, Location, ResourceRef};
+use crate::snapshot::schema::Cluster;
 use crate::snapshot::{self, Kept, Marker, Rebuild, RebuildOptions, RebuildSource, Remnants, Removed, Snapshot};
 use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, KeyLabel, KmsProvider, ProviderKind, ResourceTransformers};
@@ -163,9 +164,8 @@ pub async fn rewrite(
     }
     report.set_groups(groups);
     if report.complete && (report.unreadable_values == 0 || options.keep_unreadable) {
-        let original = snapshot.db().input();
         let done = rebuild.finish(|file| {
-            let found = remnants.find(original, file)?;
+            let found = remnants.find(file)?;
             Ok(found.map(|offset| format!("a value that was replaced, at offset {offset}")))
         })?;
         report.target = options.target.display().to_string();
@@ -178,6 +178,15 @@ pub async fn rewrite(
         report.size = done.size;
         report.status_hash = done.status_hash;
         report.sha256 = done.sha256;
+        let cluster = Cluster::read(snapshot.db()).map_err(snapshot::Error::from)?;
+        if !cluster.alarms.is_empty() && !options.rebuild.drop_alarms {
+            report.notes.push(
+                "an alarm is on in it: the restored cluster begins with it, and may refuse writes (--drop-alarms leaves it out)".to_owned(),
+            );
+        }
+        if cluster.auth_enabled {
+            report.notes.push("auth is on in it: the restored cluster asks for a user".to_owned());
+        }
         if done.history_dropped && !options.rebuild.drop_history {
             report.notes.push(
                 "the last revision of the store was that of a key that is left out, so that history was dropped too"
@@ -270,7 +279,7 @@ fn outcome(
     let kv = record.kv()?;
     let keep = || Ok(Outcome::Keep(remnants.kept(kv.value)));
     let replace = |value: Zeroizing<Vec<u8>>, resource, from, to| {
-        let (kept, removed) = (remnants.kept(&value), remnants.removed(kv.value, record.value_offset()?));
+        let (kept, removed) = (remnants.kept(&value), remnants.removed(kv.value));
         Ok(Outcome::Replace { value, kept, removed, resource, from, to })
     };
     if tombstone || kv.key.is_empty() || options.change == Change::Keep {

@@ -53,23 +53,9 @@ pub struct Source {
     /// The key in the bucket: the revision.
     revision_key: Vec<u8>,
     encoded: Vec<u8>,
-    /// Where in the file the encoded record begins.
-    offset: u64,
 }
 
 impl Source {
-    /// Where in the snapshot the value begins, in bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`kv`](Self::kv).
-    pub fn value_offset(&self) -> Result<u64, Error> {
-        let value = self.kv()?.value;
-        // The value is a part of the record.
-        let before = (value.as_ptr().addr()).saturating_sub(self.encoded.as_ptr().addr());
-        Ok(self.offset + if value.is_empty() { 0 } else { before as u64 })
-    }
-
     /// The record.
     ///
     /// # Errors
@@ -149,11 +135,7 @@ impl Batches<'_> {
         for place in rest.iter().take(BATCH_RECORDS) {
             let record = pager.bytes(place.offset, u64::from(place.len) + u64::from(place.key_len))?;
             let (key, encoded) = record.split_at(usize::from(place.key_len).min(record.len()));
-            batch.push(Source {
-                revision_key: key.to_vec(),
-                encoded: encoded.to_vec(),
-                offset: place.offset + u64::from(place.key_len),
-            });
+            batch.push(Source { revision_key: key.to_vec(), encoded: encoded.to_vec() });
             bytes += u64::from(place.len);
             if bytes > BATCH_BYTES {
                 break;

@@ -162,3 +162,23 @@ fn what_is_no_snapshot_is_named() {
         format!("{} is a directory", directory.path().display())
     );
 }
+
+#[test]
+fn a_file_that_is_written_to_is_noticed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let before = bytes("datadir/v351-member-snap-db.gz");
+    std::fs::write(&path, &before).expect("a file");
+    let snapshot = Snapshot::open(&path, STRICT).expect("a snapshot");
+    assert!(!snapshot.db().has_changed().expect("a look"));
+    // The same length, and a commit more: the older meta page is written anew.
+    let mut after = before;
+    let meta = *snapshot.db().meta();
+    let page = 4096 * usize::try_from((meta.txid + 1) % 2).expect("0 or 1");
+    after[page + 16 + 48..page + 16 + 56].copy_from_slice(&(meta.txid + 1).to_le_bytes());
+    let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    let sum = after[page + 16..page + 72].iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+    after[page + 72..page + 80].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, after).expect("a file");
+    assert!(snapshot.db().has_changed().expect("a look"));
+}

@@ -48,8 +48,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Decode plaintext from standard input to an object: what `decrypt` gives, or what is stored in the clear
     Decode(DecodeArgs),
-    /// Open stored values from standard input
-    Decrypt(CryptArgs),
+    /// Open stored values from standard input, or the value of a key in a file
+    Decrypt(DecryptArgs),
     /// Seal plaintext from standard input as kube-apiserver would store it
     Encrypt(CryptArgs),
     /// Look into snapshots and data directories, and write them anew
@@ -659,15 +659,23 @@ pub(crate) struct DecodeArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct DecryptArgs {
+    #[command(flatten)]
+    pub(crate) crypt: CryptArgs,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct CryptArgs {
-    /// Resource whose providers are used
-    #[arg(long, required_unless_present = "jsonl", value_name = "RESOURCE")]
+    /// Resource whose providers are used; the key tells it, unless it is in no known layout
+    #[arg(long, value_name = "RESOURCE")]
     pub(crate) resource: Option<String>,
     /// Complete etcd key, as /registry/secrets/default/x
-    #[arg(long, required_unless_present = "jsonl", value_name = "KEY")]
+    #[arg(long = "key", id = "etcd_key", required_unless_present = "jsonl", value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Lines of JSON with `resource`, `key` or `key_b64`, and `data` in base64; each is answered with `out`, or `error`
-    #[arg(long, conflicts_with_all = ["resource", "key"])]
+    #[arg(long, conflicts_with_all = ["resource", "etcd_key"])]
     pub(crate) jsonl: bool,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,

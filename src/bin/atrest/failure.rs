@@ -205,7 +205,7 @@ impl fmt::Display for Failure {
             Self::Export(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
-            Self::NotFound { resource, name } if resource.is_empty() => write!(f, "no object is named {name:?}"),
+            Self::NotFound { resource, name } if resource.is_empty() => write!(f, "there is no {name:?}"),
             Self::NotFound { resource, name } => write!(f, "{resource} {name:?} not found"),
             Self::Value { class, message } => write!(f, "{class}: {message}"),
         }

@@ -16,8 +16,9 @@ use serde_json::value::RawValue;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
+use super::source::value_of;
 use super::{Keys, stdout, warn};
-use crate::args::CryptArgs;
+use crate::args::{CryptArgs, DecryptArgs};
 use crate::failure::{FINDINGS, Failure};
 
 /// Which way values go.
@@ -33,7 +34,27 @@ const BASE64_OF_PREFIX: &[u8] = b"azhzOmVuYzp";
 /// The longest line that is taken: etcd's largest value in base64 is far below.
 const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
-pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result<u8, Failure> {
+pub(super) fn encrypt(args: &CryptArgs, quiet: bool) -> Result<u8, Failure> {
+    run(args, Direction::Encrypt, None, quiet)
+}
+
+/// Opens what comes from standard input, or the value of a key in a file.
+pub(super) fn decrypt(args: &DecryptArgs, quiet: bool) -> Result<u8, Failure> {
+    let file = &args.file;
+    if file.snapshot.is_none() && file.data_dir.is_none() && file.kine.is_none() {
+        return run(&args.crypt, Direction::Decrypt, None, quiet);
+    }
+    let Some(key) = args.crypt.key.as_deref().filter(|_| !args.crypt.jsonl) else {
+        return Err(Failure::Usage(
+            "name the key whose value is to be opened with --key; `atrest get -o ndjson` opens all".to_owned(),
+        ));
+    };
+    let runtime = Runtime::new().map_err(Failure::Output)?;
+    let value = runtime.block_on(value_of(file, key.as_bytes()))?;
+    run(&args.crypt, Direction::Decrypt, Some(value), quiet)
+}
+
+fn run(args: &CryptArgs, direction: Direction, value: Option<StoredValue>, quiet: bool) -> Result<u8, Failure> {
     let files = &args.config.encryption_provider_config;
     if files.iter().any(|file| file == Path::new("-")) {
         return Err(Failure::Usage(
@@ -46,11 +67,28 @@ pub(super) fn run(args: &CryptArgs, direction: Direction, quiet: bool) -> Result
         true => None,
         false => Some(Runtime::new().map_err(Failure::Output)?),
     };
-    let crypt = Crypt { keys: &keys, runtime, layout: KeyLayout::default(), direction, lines: args.jsonl, quiet };
-    match (&args.resource, &args.key) {
-        (Some(resource), Some(key)) => crypt.one(&GroupResource::resolve(resource), key.as_bytes()),
-        _ => crypt.lines(),
-    }
+    let layout = KeyLayout::default();
+    let crypt = Crypt { keys: &keys, runtime, layout, direction, lines: args.jsonl, quiet };
+    let Some(key) = args.key.as_deref().filter(|_| !args.jsonl) else { return crypt.lines() };
+    let resource = match &args.resource {
+        Some(resource) => GroupResource::resolve(resource),
+        None => {
+            let location = crypt.layout.locate(key.as_bytes());
+            let resource = location.resource().map(|resource| resource.to_group_resource());
+            resource.ok_or_else(|| {
+                Failure::Usage(format!("--key {key:?} does not tell the resource: name it with --resource"))
+            })?
+        }
+    };
+    let data = match value {
+        Some(value) => Zeroizing::new(value.value),
+        None => {
+            let mut data = Zeroizing::new(Vec::new());
+            std::io::stdin().lock().read_to_end(&mut data)?;
+            data
+        }
+    };
+    crypt.one(&resource, key.as_bytes(), &data)
 }
 
 struct Crypt<'a> {
@@ -133,10 +171,8 @@ fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
 }
 
 impl Crypt<'_> {
-    fn one(&self, resource: &GroupResource, key: &[u8]) -> Result<u8, Failure> {
-        let mut data = Zeroizing::new(Vec::new());
-        std::io::stdin().lock().read_to_end(&mut data)?;
-        let value = self.stored_bytes(resource, key, &data)?;
+    fn one(&self, resource: &GroupResource, key: &[u8], data: &[u8]) -> Result<u8, Failure> {
+        let value = self.stored_bytes(resource, key, data)?;
         let done =
             self.value(resource, key, value).map_err(|Finding { class, message }| Failure::Value { class, message })?;
         let mut out = stdout();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use atrest::kine::{self, Kine};
 use atrest::resource::Selection;
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
-use atrest::source::{Page, Source};
+use atrest::source::{Page, Source, StoredValue};
 use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 
 use super::{STOP, given, selection_of, stop_signal, user_of};
@@ -259,6 +259,27 @@ impl Condition {
             self.notes.push(format!("{} records contradict themselves", problems.inconsistent));
         }
     }
+}
+
+/// The value of a key in a file.
+pub(super) async fn value_of(args: &FileArgs, key: &[u8]) -> Result<StoredValue, Failure> {
+    let prefixes = vec![key.to_vec()];
+    let mut values = match &args.kine {
+        Some(path) => {
+            let view = kine::View { revision: args.revision, prefixes, history: false };
+            Values::Kine(kine::Values::new(&Arc::new(Kine::open(path)?), &view)?, Arc::default())
+        }
+        None => {
+            let view = View { revision: args.revision, prefixes, ..View::default() };
+            Values::Snapshot(snapshot::Values::new(&open_file(args)?.0, &view)?)
+        }
+    };
+    while let Some(page) = values.next_page().await? {
+        if let Some(value) = page.values.into_iter().find(|value| value.key == key) {
+            return Ok(value);
+        }
+    }
+    Err(Failure::NotFound { resource: String::new(), name: String::from_utf8_lossy(key).into_owned() })
 }
 
 /// Opens the file that is named, and says what it is.
