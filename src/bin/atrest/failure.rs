@@ -81,7 +81,7 @@ impl Failure {
             | Self::Log(_)
             | Self::Kine(_) => SOURCE,
             Self::Rekey(_) => USAGE,
-            Self::Export(backup::ExportError::Exists { .. }) => USAGE,
+            Self::Export(backup::ExportError::Exists { .. } | backup::ExportError::Foreign { .. }) => USAGE,
             Self::Output(_) | Self::Export(_) => PARTIAL,
         }
     }
