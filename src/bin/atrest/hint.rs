@@ -55,7 +55,10 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         Failure::Kine(kine::Error::NoTable { .. } | kine::Error::NotSqlite { .. }) => {
             "--kine takes the database of kine, as k3s has it in /var/lib/rancher/k3s/server/db/state.db"
         }
-        Failure::Snapshot(error) => return snapshot_hint(error).map(str::to_owned).into_iter().collect(),
+        Failure::InFile { failure, .. } => return hints(failure),
+        Failure::Snapshot(error) => {
+            return snapshot_hint(error).map(str::to_owned).into_iter().collect();
+        }
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
         }
@@ -114,7 +117,9 @@ fn snapshot_hint(error: &snapshot::Error) -> Option<&'static str> {
         Error::Foreign { what: Foreign::Xz | Foreign::Tar } => {
             "unpack it first; gzip, zstd and ZIP are read as they are"
         }
-        Error::Foreign { what: Foreign::Sqlite } => "kine's database is named with --kine",
+        Error::Foreign { what: Foreign::Sqlite } => {
+            "scan, verify and get read kine's database, with --kine in place of --snapshot"
+        }
         Error::Foreign { what: Foreign::Wal } => "name the data directory with --data-dir, or a snapshot",
         Error::UnpackedTooLarge { .. } => "unpack it to a file: what is compressed is held in memory",
         Error::ZipMembers { .. } => "unpack it, and name the snapshot",

@@ -1,6 +1,6 @@
 //! Where the values come from: etcd, a snapshot, a data directory. The commands know none of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,8 +28,8 @@ pub(super) struct Context {
 
 enum Opened {
     Etcd { store: Store, revision: Option<i64> },
-    Snapshot { snapshot: Arc<Snapshot>, view: View, skip_hash_check: bool },
-    Kine { kine: Arc<Kine>, view: kine::View },
+    Snapshot { snapshot: Arc<Snapshot>, path: PathBuf, is_data_dir: bool, view: View, skip_hash_check: bool },
+    Kine { kine: Arc<Kine>, path: PathBuf, view: kine::View },
 }
 
 /// A connected etcd, for the commands that write to it.
@@ -110,9 +110,9 @@ impl Context {
         let (source, name) = match &source.file {
             FileArgs { kine: Some(path), revision, .. } => {
                 stop_signal();
-                let kine = Arc::new(Kine::open(path)?);
+                let kine = Kine::open(path).map(Arc::new).map_err(|error| Failure::Kine(error).in_file(path))?;
                 let view = kine::View { revision: *revision, history: want.history, prefixes: Vec::new() };
-                (Opened::Kine { kine, view }, format!("kine's {}", path.display()))
+                (Opened::Kine { kine, path: path.clone(), view }, format!("kine's {}", path.display()))
             }
             FileArgs { snapshot: None, data_dir: None, .. } => {
                 if want.history {
@@ -126,10 +126,12 @@ impl Context {
             }
             file => {
                 stop_signal();
-                let (snapshot, name) = open_file(file)?;
+                let OpenedFile { snapshot, name, path } = open_file(file)?;
                 let order = if want.in_order { Order::Keys } else { Order::Stored };
                 let view = View { revision: file.revision, history: want.history, order, prefixes: Vec::new() };
-                (Opened::Snapshot { snapshot, view, skip_hash_check: file.skip_hash_check }, name)
+                let is_data_dir = file.snapshot.is_none();
+                let skip_hash_check = file.skip_hash_check;
+                (Opened::Snapshot { snapshot, path, is_data_dir, view, skip_hash_check }, name)
             }
         };
         Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
@@ -156,13 +158,19 @@ impl Context {
                 let ranges = Ranges::of_prefixes(store, &prefixes).at_revision(*revision);
                 Ok(Values::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
             }
-            Opened::Snapshot { snapshot, view, .. } => {
+            Opened::Snapshot { snapshot, path, view, .. } => {
                 let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                Ok(Values::Snapshot(snapshot::Values::new(snapshot, &view)?))
+                match snapshot::Values::new(snapshot, &view) {
+                    Ok(values) => Ok(Values::Snapshot(values, path.clone())),
+                    Err(error) => Err(Failure::of_snapshot(path, error)),
+                }
             }
-            Opened::Kine { kine, view } => {
+            Opened::Kine { kine, path, view } => {
                 let view = kine::View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                Ok(Values::Kine(kine::Values::new(kine, &view)?, Arc::default()))
+                match kine::Values::new(kine, &view) {
+                    Ok(values) => Ok(Values::Kine(values, Arc::default(), path.clone())),
+                    Err(error) => Err(Failure::Kine(error).in_file(path)),
+                }
             }
         }
     }
@@ -170,7 +178,7 @@ impl Context {
     /// What is to be said of the source once it was read, and how much that weighs.
     pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let (snapshot, skip_hash_check) = match &self.source {
+        let (snapshot, is_data_dir, skip_hash_check) = match &self.source {
             Opened::Etcd { .. } => return Ok(condition),
             Opened::Kine { kine, .. } => {
                 condition.add_rows(problems);
@@ -181,12 +189,14 @@ impl Context {
                 }
                 return Ok(condition);
             }
-            Opened::Snapshot { snapshot, skip_hash_check, .. } => (snapshot, skip_hash_check),
+            Opened::Snapshot { snapshot, is_data_dir, skip_hash_check, .. } => (snapshot, is_data_dir, skip_hash_check),
         };
         condition.add_problems(problems);
         condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
         let trailer = snapshot.trailer()?;
-        if trailer != Trailer::Ok {
+        // etcd's own database never has a hash.
+        let is_as_expected = trailer == Trailer::Ok || (*is_data_dir && matches!(trailer, Trailer::Missing { .. }));
+        if !is_as_expected {
             let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
             super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
             condition.notes.push(format!("{trailer}{skipped}"));
@@ -242,8 +252,17 @@ impl Condition {
     }
 }
 
+/// A snapshot, or the database of a data directory.
+pub(super) struct OpenedFile {
+    pub(super) snapshot: Arc<Snapshot>,
+    /// What reports call it.
+    pub(super) name: String,
+    /// - for standard input.
+    pub(super) path: PathBuf,
+}
+
 /// Opens the file that is named, and says what it is.
-pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Failure> {
+pub(super) fn open_file(args: &FileArgs) -> Result<OpenedFile, Failure> {
     let options =
         snapshot::Options { mode: if args.salvage { Mode::Salvage } else { Mode::Strict }, meta: args.meta.into() };
     let (path, name) = match (&args.snapshot, &args.data_dir) {
@@ -254,15 +273,19 @@ pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Fail
         }
         (None, None) => return Err(Failure::Usage("name a file with --snapshot or --data-dir".to_owned())),
     };
-    Ok((Arc::new(Snapshot::open(&path, options)?), name))
+    match Snapshot::open(&path, options) {
+        Ok(snapshot) => Ok(OpenedFile { snapshot: Arc::new(snapshot), name, path }),
+        Err(error) => Err(Failure::of_snapshot(&path, error)),
+    }
 }
 
 /// The values of any source.
 pub(super) enum Values {
     Etcd(Ranges),
-    Snapshot(snapshot::Values),
+    /// And the file that they are of.
+    Snapshot(snapshot::Values, PathBuf),
     /// What could not be read is known only at the end.
-    Kine(kine::Values, Arc<Mutex<kine::Problems>>),
+    Kine(kine::Values, Arc<Mutex<kine::Problems>>, PathBuf),
 }
 
 /// What of a source could not be read.
@@ -277,8 +300,8 @@ impl Values {
     pub(super) fn problems(&self) -> Problems {
         match self {
             Self::Etcd(_) => Problems::None,
-            Self::Snapshot(values) => Problems::Snapshot(values.problems().clone()),
-            Self::Kine(_, problems) => Problems::Kine(Arc::clone(problems)),
+            Self::Snapshot(values, _) => Problems::Snapshot(values.problems().clone()),
+            Self::Kine(_, problems, _) => Problems::Kine(Arc::clone(problems)),
         }
     }
 }
@@ -289,9 +312,9 @@ impl Source for Values {
     async fn next_page(&mut self) -> Result<Option<Page>, Failure> {
         match self {
             Self::Etcd(ranges) => Ok(ranges.next_page().await?),
-            Self::Snapshot(values) => Ok(values.next_page().await?),
-            Self::Kine(values, problems) => {
-                let page = values.next_page().await?;
+            Self::Snapshot(values, path) => values.next_page().await.map_err(|error| Failure::of_snapshot(path, error)),
+            Self::Kine(values, problems, path) => {
+                let page = values.next_page().await.map_err(|error| Failure::Kine(error).in_file(path))?;
                 problems.lock().unwrap_or_else(PoisonError::into_inner).clone_from(values.problems());
                 Ok(page)
             }
@@ -301,24 +324,24 @@ impl Source for Values {
     fn expected(&self) -> Option<u64> {
         match self {
             Self::Etcd(ranges) => ranges.expected(),
-            Self::Snapshot(values) => values.expected(),
-            Self::Kine(values, _) => values.expected(),
+            Self::Snapshot(values, _) => values.expected(),
+            Self::Kine(values, ..) => values.expected(),
         }
     }
 
     fn revision(&self) -> Option<i64> {
         match self {
             Self::Etcd(ranges) => ranges.revision(),
-            Self::Snapshot(values) => values.revision(),
-            Self::Kine(values, _) => values.revision(),
+            Self::Snapshot(values, _) => values.revision(),
+            Self::Kine(values, ..) => values.revision(),
         }
     }
 
     fn is_consistent(&self) -> bool {
         match self {
             Self::Etcd(ranges) => ranges.is_consistent(),
-            Self::Snapshot(values) => values.is_consistent(),
-            Self::Kine(values, _) => values.is_consistent(),
+            Self::Snapshot(values, _) => values.is_consistent(),
+            Self::Kine(values, ..) => values.is_consistent(),
         }
     }
 }

@@ -7,7 +7,7 @@ use atrest::report::Difference;
 use atrest::resource::Selection;
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Values, View};
 
-use super::open;
+use super::open_whole;
 use crate::args::{ShownArgs, SnapshotArg, SnapshotDiffArgs, SnapshotHistoryArgs};
 use crate::commands::source::checked_selection;
 use crate::commands::{Keys, STOP, exit_code, layout_of, stdout, stop_signal};
@@ -36,14 +36,15 @@ pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Fai
         Some(path) => open_one(path, mode)?,
         None => Arc::clone(&from),
     };
-    let values = |snapshot: &Arc<Snapshot>, revision| {
+    let values = |path: &Path, snapshot: &Arc<Snapshot>, revision| {
         let prefixes = selection.prefixes()?;
         let view = View { revision, order: Order::Keys, prefixes, ..View::default() };
-        Ok::<_, Failure>(Values::new(snapshot, &view)?)
+        Values::new(snapshot, &view).map_err(|error| Failure::of_snapshot(path, error))
     };
     let name = |path: &Path| path.display().to_string();
-    let from = (name(&args.from), values(&from, args.from_revision)?);
-    let to = (name(args.to.as_ref().unwrap_or(&args.from)), values(&to, args.to_revision)?);
+    let to_path = args.to.as_ref().unwrap_or(&args.from);
+    let from = (name(&args.from), values(&args.from, &from, args.from_revision)?);
+    let to = (name(to_path), values(to_path, &to, args.to_revision)?);
     let options = Options {
         transformers: &transformers,
         selection: &selection,
@@ -69,13 +70,13 @@ pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Fai
 fn open_one(path: &Path, mode: Mode) -> Result<Arc<Snapshot>, Failure> {
     let options = snapshot::Options { mode, ..snapshot::Options::default() };
     let path = if path.is_dir() { DataDir::new(path)?.database() } else { path.to_owned() };
-    Ok(Arc::new(Snapshot::open(&path, options)?))
+    Snapshot::open(&path, options).map(Arc::new).map_err(|error| Failure::of_snapshot(&path, error))
 }
 
 pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u8, Failure> {
     let Keys { transformers, kms } = Keys::of(&args.config.encryption_provider_config, &args.config.kms, quiet)?;
     stop_signal();
-    let named = open(&SnapshotArg { path: None }, &args.file)?;
+    let named = open_whole(&SnapshotArg { path: None }, &args.file)?;
     let selection = Selection { layout: layout_of(&args.layout.etcd_prefix), ..Selection::default() };
     let options = Options {
         transformers: &transformers,
@@ -85,7 +86,9 @@ pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u
         wants: &|_| true,
         shown: compared(&args.shown),
     };
-    let report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP).await?;
+    let report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP)
+        .await
+        .map_err(|error| Failure::from(error).in_file(&named.path))?;
     render::print(&report, args.output.output, &mut stdout())?;
     if report.revisions.is_empty() {
         return Ok(FINDINGS);

@@ -8,7 +8,7 @@ use super::open;
 use crate::args::SnapshotExportArgs;
 use crate::commands::get::shown;
 use crate::commands::source::checked_selection;
-use crate::commands::{Keys, STOP, exit_code, stop_signal, warn};
+use crate::commands::{Keys, STOP, exit_code, stop_signal, warn, warn_of_unreadable};
 use crate::failure::Failure;
 use crate::progress::Display;
 use crate::render::{object_line, object_text};
@@ -20,7 +20,7 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
     let named = open(&args.snapshot, &args.file)?;
     let view =
         View { revision: args.file.revision, order: Order::Keys, prefixes: selection.prefixes()?, ..View::default() };
-    let values = Values::new(&named.snapshot, &view)?;
+    let values = Values::new(&named.snapshot, &view).map_err(|error| Failure::of_snapshot(&named.path, error))?;
     let problems = values.problems().clone();
     let options = Options {
         transformers: &transformers,
@@ -57,12 +57,7 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
     for line in problems.lines().iter().take(20) {
         warn(quiet, format_args!("damaged: {line}"));
     }
-    for row in &report.findings {
-        warn(
-            quiet,
-            format_args!("{} (revision {}): {}: {}", row.value.key, row.value.mod_revision, row.class, row.message),
-        );
-    }
+    warn_of_unreadable(&report.findings, &args.config.encryption_provider_config, quiet);
     if !quiet {
         let already = if skipped > 0 { format!(", {skipped} were there already") } else { String::new() };
         let unreadable = report.findings.len();

@@ -5,12 +5,12 @@ mod export;
 mod look;
 mod rewrite;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atrest::snapshot::{DataDir, Snapshot};
 
-use super::source::open_file;
+use super::source::{OpenedFile, open_file};
 use crate::args::{FileArgs, SnapshotArg, SnapshotCommand};
 use crate::failure::Failure;
 
@@ -32,22 +32,40 @@ struct Named {
     snapshot: Arc<Snapshot>,
     /// What reports call it.
     name: String,
-    /// Where it is, unless it came from standard input.
-    path: Option<PathBuf>,
+    /// Where it is; - for standard input.
+    path: PathBuf,
     /// The data directory that it is of.
     data_dir: Option<DataDir>,
 }
 
+impl Named {
+    /// Where it is, unless it came from standard input.
+    fn file(&self) -> Option<&Path> {
+        Some(self.path.as_path()).filter(|path| *path != Path::new("-"))
+    }
+}
+
+/// Opens a file of which all revisions are meant.
+fn open_whole(argument: &SnapshotArg, file: &FileArgs) -> Result<Named, Failure> {
+    if file.revision.is_some() {
+        return Err(Failure::Usage(
+            "--revision means nothing to this command, which is about every revision of the file".to_owned(),
+        ));
+    }
+    open(argument, file)
+}
+
 fn open(argument: &SnapshotArg, file: &FileArgs) -> Result<Named, Failure> {
+    if file.kine.is_some() {
+        return Err(Failure::Usage(
+            "--kine is no source of this command: scan, verify and get read the database of kine".to_owned(),
+        ));
+    }
     let file = FileArgs { snapshot: argument.path.clone().or_else(|| file.snapshot.clone()), ..file.clone() };
-    let (snapshot, name) = open_file(&file)?;
+    let OpenedFile { snapshot, name, path } = open_file(&file)?;
     let data_dir = match (&file.snapshot, &file.data_dir) {
         (None, Some(directory)) => Some(DataDir::new(directory)?),
         _ => None,
-    };
-    let path = match &data_dir {
-        Some(data_dir) => Some(data_dir.database()),
-        None => file.snapshot.filter(|path| path.as_os_str() != "-"),
     };
     Ok(Named { snapshot, name, path, data_dir })
 }
