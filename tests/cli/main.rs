@@ -5,8 +5,18 @@
 
 mod config_check;
 mod crypt;
+mod decode;
+mod fixture;
 mod help;
+mod hostile;
+mod kine;
 mod leaks;
+mod objects;
 mod run;
+mod snapshot_export;
+mod snapshot_leaks;
+mod snapshot_look;
+mod snapshot_sources;
+mod snapshot_write;
 mod stream;
 mod usage;
