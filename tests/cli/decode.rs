@@ -88,6 +88,7 @@ fn a_bad_line_ends_nothing() {
     let run = atrest(&["decode", "--jsonl"], input.as_bytes()).exits(1);
     let malformed = |message: &str| json!({"class": "malformed", "message": message});
     let no_data = malformed("the field data must be a string in base64");
+    let nested = json!({"class": "nested", "message": "the value is encrypted: `atrest decrypt` opens it"});
     let secret = json!({
         "apiVersion": "v1", "data": {"p": "[REDACTED, 7 bytes]"}, "kind": "Secret", "metadata": {"name": "a"},
         "type": "Opaque",
@@ -98,7 +99,7 @@ fn a_bad_line_ends_nothing() {
             json!({"id": 7, "object": secret}),
             json!({"error": malformed("not a JSON object (at column 2)")}),
             json!({"error": malformed("not a JSON object (at column 4)")}),
-            json!({"id": 7, "error": {"class": "nested", "message": "the value is encrypted: `atrest decrypt` opens it"}}),
+            json!({"id": 7, "error": nested}),
             json!({"id": 8, "error": no_data}),
             json!({"error": no_data}),
             json!({"error": no_data}),

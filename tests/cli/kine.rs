@@ -18,7 +18,8 @@ fn secret(password: &str) -> Vec<u8> {
     text.to_string().into_bytes()
 }
 
-/// What kine has of a secret that was stored in the clear at 2, encrypted at 3, and of a namespace that was deleted at 5.
+/// What kine has of a secret that was stored in the clear at 2 and encrypted at 3, and of a namespace that was deleted
+/// at 5.
 fn database(dir: &Dir, keys: &File, journal: &str) -> String {
     let path = dir.arg("state.db");
     let connection = Connection::open(&path).expect("a database");
@@ -54,8 +55,8 @@ fn the_last_values_and_every_value_are_counted() {
     let run = atrest(&["scan", "--kine", &file], b"").exits(0);
     assert_eq!(
         run.text(),
-        "RESOURCE  PROVIDER  KEY   VALUES\nsecrets   aescbc    key1       1\n\n1 value at revision 5: 1 encrypted, 0 in the \
-         clear\n"
+        "RESOURCE  PROVIDER  KEY   VALUES\nsecrets   aescbc    key1       1\n\n1 value at revision 5: 1 encrypted, 0 \
+         in the clear\n"
     );
     assert_eq!(run.stderr, "");
     let run = atrest(&["scan", "--kine", &file, "--history", "-o", "csv"], b"").exits(0);
@@ -92,8 +93,8 @@ fn objects_are_decrypted_at_any_revision() {
     let get = |more: &[&str]| with_keys(&keys, &[&["-q", "get", "--kine", &file, "secrets", "demo"], more].concat());
     assert_eq!(
         get(&["--reveal"]).exits(0).text(),
-        "apiVersion: v1\ndata:\n  p: c2Vjb25k\nkind: Secret\nmetadata:\n  name: demo\n  namespace: default\n  resourceVersion: \
-         \"3\"\n"
+        "apiVersion: v1\ndata:\n  p: c2Vjb25k\nkind: Secret\nmetadata:\n  name: demo\n  namespace: default\n  \
+         resourceVersion: \"3\"\n"
     );
     assert_eq!(get(&["-o", "jsonpath={.data.p}"]).exits(0).text(), "[REDACTED, 6 bytes]");
     assert_eq!(get(&["--reveal", "--revision", "2", "-o", "jsonpath={.data.p}"]).exits(0).text(), "Zmlyc3Q=");

@@ -3,6 +3,8 @@
 //! `help/` holds what `--help` of every command prints, word for word. `ATREST_UPDATE_HELP=1 cargo test --test cli help`
 //! writes the files anew; the difference belongs into the review of the change.
 
+#![allow(clippy::indexing_slicing, reason = "a test that is wrong may panic")]
+
 mod config_check;
 mod crypt;
 mod decode;

@@ -26,18 +26,18 @@ metadata:
 type: Opaque
 ";
 
-fn silent(run: Run) -> String {
+fn silent(run: &Run) -> String {
     assert_eq!(run.stderr, "");
     run.text().to_owned()
 }
 
 #[test]
 fn a_secret_is_decrypted_and_what_it_keeps_is_shown_when_that_is_asked_for() {
-    assert_eq!(silent(get(&["secrets", "p1-app-0"]).exits(0)), SECRET);
+    assert_eq!(silent(&get(&["secrets", "p1-app-0"]).exits(0)), SECRET);
     let shown = SECRET
         .replace("\"[REDACTED, 10 bytes]\"", "cEBzcy1wMS0wLQ==")
         .replace("\"[REDACTED, 9 bytes]\"", "dXNlci1wMS0w");
-    assert_eq!(silent(get(&["secrets", "p1-app-0", "--reveal"]).exits(0)), shown);
+    assert_eq!(silent(&get(&["secrets", "p1-app-0", "--reveal"]).exits(0)), shown);
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn one_object_in_json_is_as_kubectl_prints_it() {
     }
 }
 ";
-    assert_eq!(silent(get(&args).exits(0)), expected);
+    assert_eq!(silent(&get(&args).exits(0)), expected);
     // What is stored in the clear is read without a configuration.
-    assert_eq!(silent(atrest(&[&["get", "--snapshot", LOCAL], &args[..]].concat(), b"").exits(0)), expected);
+    assert_eq!(silent(&atrest(&[&["get", "--snapshot", LOCAL], &args[..]].concat(), b"").exits(0)), expected);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn several_objects_are_a_list() {
         (&json!("v1"), &json!("List"), &json!({"resourceVersion": ""}))
     );
     // A list of one is a list still, and so is one of none.
-    let one = silent(get(&["namespaces", "-l", "kubernetes.io/metadata.name=team-b"]).exits(0));
+    let one = silent(&get(&["namespaces", "-l", "kubernetes.io/metadata.name=team-b"]).exits(0));
     assert_eq!(
         one,
         "\
@@ -132,13 +132,13 @@ metadata:
 "
     );
     let none = "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
-    assert_eq!(silent(get(&["namespaces", "-l", "no=such"]).exits(0)), none);
+    assert_eq!(silent(&get(&["namespaces", "-l", "no=such"]).exits(0)), none);
 }
 
 #[test]
 fn names_and_tables_have_a_line_for_each_object() {
     assert_eq!(
-        silent(get(&["namespaces,priorityclasses", "-o", "name"]).exits(0)),
+        silent(&get(&["namespaces,priorityclasses", "-o", "name"]).exits(0)),
         "\
 namespace/default
 namespace/kube-node-lease
@@ -151,7 +151,7 @@ priorityclass.scheduling.k8s.io/system-node-critical
 "
     );
     assert_eq!(
-        silent(get(&["widgets.stable.example.com", "-o", "table"]).exits(0)),
+        silent(&get(&["widgets.stable.example.com", "-o", "table"]).exits(0)),
         "\
 RESOURCE                    NAMESPACE  NAME  CREATED               REVISION  KEY
 widgets.stable.example.com  team-a     p0-w  2026-11-29T16:38:08Z        87  identity
@@ -187,7 +187,7 @@ fn lines_of_json_say_where_the_object_is_stored() {
 
 #[test]
 fn a_template_is_filled_as_kubectl_fills_it() {
-    let path = |args: &[&str]| silent(get(args).exits(0));
+    let path = |args: &[&str]| silent(&get(args).exits(0));
     assert_eq!(
         path(&["namespaces", "-o", "jsonpath={.items[*].metadata.name}"]),
         "default kube-node-lease kube-public kube-system team-a team-b"
@@ -208,7 +208,8 @@ fn a_template_is_filled_as_kubectl_fills_it() {
         assert_eq!(
             run.stderr,
             format!(
-                "atrest: error: invalid value '{wrong}' for '--output <FORM>': {said}\n\nFor more information, try '--help'.\n"
+                "atrest: error: invalid value '{wrong}' for '--output <FORM>': {said}\n\nFor more information, try \
+                 '--help'.\n"
             )
         );
     }
@@ -216,7 +217,7 @@ fn a_template_is_filled_as_kubectl_fills_it() {
 
 #[test]
 fn labels_and_namespaces_select() {
-    let names = |args: &[&str]| silent(get(&[args, &["-o", "name"]].concat()).exits(0));
+    let names = |args: &[&str]| silent(&get(&[args, &["-o", "name"]].concat()).exits(0));
     assert_eq!(
         names(&["secrets,configmaps", "-l", "phase in (p4),phase!=p0", "-n", "team-b"]),
         "configmap/p4-cm-0\nconfigmap/p4-cm-1\nsecret/p4-app-0\nsecret/p4-app-1\nsecret/p4-app-2\nsecret/p4-app-3\n\
@@ -236,7 +237,7 @@ fn labels_and_namespaces_select() {
 fn an_earlier_revision_is_what_was_stored_then() {
     let generation = |revision: &str| {
         let args = ["secrets", "touched", "--reveal", "--revision", revision, "-o", "jsonpath={.data.gen}"];
-        silent(get(&args).exits(0))
+        silent(&get(&args).exits(0))
     };
     // 0, 1, 2 and 5.
     assert_eq!(["88", "117", "172", "241"].map(generation), ["MA==", "MQ==", "Mg==", "NQ=="]);
@@ -262,8 +263,8 @@ fn an_object_that_is_not_there_is_an_error() {
 #[test]
 fn what_is_encrypted_is_named_when_there_is_no_configuration() {
     let said = "\
-atrest: warning: /registry/secrets/team-a/p1-app-0 (revision 107): no-provider: written by aescbc/key0, and secrets have no aescbc \
-                provider: add it to their providers
+atrest: warning: /registry/secrets/team-a/p1-app-0 (revision 107): no-provider: written by aescbc/key0, and secrets \
+                have no aescbc provider: add it to their providers
 atrest: hint: no configuration was named: --encryption-provider-config takes kube-apiserver's
 ";
     let get = |args: &[&str]| atrest(&[&["get", "--snapshot", LOCAL], args].concat(), b"");

@@ -32,12 +32,12 @@ fn readers<'a>(file: &'a str, out: &'a str, config: &'a str) -> Vec<Vec<&'a str>
     ]
 }
 
-const NOT_BBOLT: &str = "not a bbolt database: neither of the two meta pages is there\natrest: hint: a snapshot is what \
-                         `etcdctl snapshot save` writes, or a copy of member/snap/db\n";
+const NOT_BBOLT: &str = "not a bbolt database: neither of the two meta pages is there\natrest: hint: a snapshot is \
+                         what `etcdctl snapshot save` writes, or a copy of member/snap/db\n";
 
-const CUT_OFF: &str = "the snapshot may be damaged: no SHA-256: the file ends 22512 bytes before its last page: incomplete \
-                       download?\natrest: hint: --skip-hash-check takes it all the same: look at it with `atrest snapshot \
-                       inspect` first\n";
+const CUT_OFF: &str = "the snapshot may be damaged: no SHA-256: the file ends 22512 bytes before its last page: \
+                       incomplete download?\natrest: hint: --skip-hash-check takes it all the same: look at it with \
+                       `atrest snapshot inspect` first\n";
 
 #[test]
 fn every_command_names_the_file_that_it_cannot_read() {
@@ -54,26 +54,26 @@ fn every_command_names_the_file_that_it_cannot_read() {
         (dir.write("garbage.gz", gzip(&[0x5a; 20_000])), NOT_BBOLT.to_owned()),
         (
             dir.write("cut-off.gz", &std::fs::read(LOCAL).expect("a snapshot")[..5000]),
-            "the gzip file cannot be unpacked: incomplete deflate stream\natrest: hint: an incomplete download? Compare its size \
-             and its checksum with the original's\n"
+            "the gzip file cannot be unpacked: incomplete deflate stream\natrest: hint: an incomplete download? \
+             Compare its size and its checksum with the original's\n"
                 .to_owned(),
         ),
         (
             dir.write("state.db", [b"SQLite format 3\0".as_slice(), &[0; 5000]].concat()),
-            "not a snapshot of etcd but an SQLite database\natrest: hint: scan, verify and get read kine's database, with \
-             --kine in place of --snapshot\n"
+            "not a snapshot of etcd but an SQLite database\natrest: hint: scan, verify and get read kine's database, \
+             with --kine in place of --snapshot\n"
                 .to_owned(),
         ),
         (
             dir.write("half", unpacked(&etcd("corrupt/c01-truncated-half.db.gz"))),
-            "page 6 (offset 24576): the file ends before it, after 22544 bytes\natrest: hint: what is left of it is read with \
-             --salvage\n"
+            "page 6 (offset 24576): the file ends before it, after 22544 bytes\natrest: hint: what is left of it is \
+             read with --salvage\n"
                 .to_owned(),
         ),
         (
             dir.write("damaged", unpacked(&etcd("corrupt/c10-branch-child-out-of-range.db.gz"))),
-            "page 1000 (offset 4096000): there is no such page: the first free one is 11\natrest: hint: what is left of it is \
-             read with --salvage\n"
+            "page 1000 (offset 4096000): there is no such page: the first free one is 11\natrest: hint: what is left \
+             of it is read with --salvage\n"
                 .to_owned(),
         ),
     ];
@@ -106,8 +106,9 @@ fn a_directory_is_no_snapshot_and_a_snapshot_no_data_directory() {
         assert_eq!(
             refused(&["scan", "--data-dir", wrong], b"", 3),
             format!(
-                "atrest: error: {wrong} is not a data directory of etcd: there is no member/snap/db\natrest: hint: --data-dir \
-                 takes what etcd's --data-dir names (of kubeadm: /var/lib/etcd); a file is named with --snapshot\n"
+                "atrest: error: {wrong} is not a data directory of etcd: there is no member/snap/db\natrest: hint: \
+                 --data-dir takes what etcd's --data-dir names (of kubeadm: /var/lib/etcd); a file is named with \
+                 --snapshot\n"
             )
         );
     }
@@ -164,8 +165,8 @@ fn a_revision_that_is_not_there_is_refused_with_what_is() {
     let out = dir.arg("out");
     let future = format!("atrest: error: {whole}: revision 47 is not in the snapshot: its last is 46\n");
     let past = format!(
-        "atrest: error: {compacted}: revision 45 was compacted: the snapshot has everything from revision 46 on\natrest: hint: \
-         --salvage shows what is left of earlier revisions, which is not all of them\n"
+        "atrest: error: {compacted}: revision 45 was compacted: the snapshot has everything from revision 46 \
+         on\natrest: hint: --salvage shows what is left of earlier revisions, which is not all of them\n"
     );
     for (file, revision, said) in [(&whole, "47", &future), (&compacted, "45", &past)] {
         for args in [
@@ -210,8 +211,8 @@ fn a_resource_that_nobody_knows_is_refused() {
         }
         assert_eq!(
             refused(&args, b"", 2),
-            "atrest: error: unknown resource secretz\natrest: hint: resources are lower-case plurals, and custom ones need \
-             their group: widgets.stable.example.com\n"
+            "atrest: error: unknown resource secretz\natrest: hint: resources are lower-case plurals, and custom ones \
+             need their group: widgets.stable.example.com\n"
         );
     }
 }

@@ -57,8 +57,8 @@ fn decrypted_is_in_the_clear_and_warned_of_in_any_case() {
     assert_eq!(
         run.stderr,
         format!(
-            "atrest: warning: {out} will hold every secret in the clear: keep it where only you can read it, and destroy it \
-             when it has served\n"
+            "atrest: warning: {out} will hold every secret in the clear: keep it where only you can read it, and \
+             destroy it when it has served\n"
         )
     );
     assert_eq!(mode(&out), 0o600);
@@ -150,9 +150,9 @@ fn a_snapshot_that_may_be_damaged_is_not_passed_on() {
         (
             "",
             format!(
-                "atrest: error: {wrong}: the snapshot may be damaged: SHA-256 does not match: the file is not as it was \
-                 written\natrest: hint: --skip-hash-check takes it all the same: look at it with `atrest snapshot inspect` \
-                 first\n"
+                "atrest: error: {wrong}: the snapshot may be damaged: SHA-256 does not match: the file is not as it \
+                 was written\natrest: hint: --skip-hash-check takes it all the same: look at it with `atrest snapshot \
+                 inspect` first\n"
             )
             .as_str()
         )
@@ -162,7 +162,8 @@ fn a_snapshot_that_may_be_damaged_is_not_passed_on() {
         run.stderr,
         format!(
             "atrest: error: {damaged}: a damaged snapshot cannot be rewritten: what is left of it would pass for the \
-             whole\natrest: hint: leave --salvage out; `atrest snapshot export --salvage` saves what is left as objects\n"
+             whole\natrest: hint: leave --salvage out; `atrest snapshot export --salvage` saves what is left as \
+             objects\n"
         )
     );
     assert_eq!(dir.files(), ["damaged", "wrong"]);
