@@ -92,10 +92,11 @@ const SHORT_NAMES: [(&str, &str); 14] = [
 
 fn resource_hint(text: &str) -> String {
     let typed = text.to_lowercase();
+    let begins = |resource: &str| !typed.is_empty() && resource.starts_with(&typed);
     let short = SHORT_NAMES.iter().find(|(short, _)| *short == typed).map(|(_, resource)| (*resource).to_owned());
     let meant = short.or_else(|| {
         let is_meant = |row: &&resource::KnownResource| {
-            row.resource.resource.starts_with(&typed) || row.kind.is_some_and(|kind| kind.to_lowercase() == typed)
+            begins(row.resource.resource) || row.kind.is_some_and(|kind| kind.to_lowercase() == typed)
         };
         resource::known_resources().find(is_meant).map(|row| row.resource.to_string())
     });

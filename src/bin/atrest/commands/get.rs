@@ -56,7 +56,8 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
     if !is_missing {
         objects.finish()?;
     }
-    condition.notes.iter().for_each(|note| warn(quiet, format_args!("{note}")));
+    let untold = condition.notes.iter().filter(|note| condition.warned.as_ref() != Some(note));
+    untold.for_each(|note| warn(quiet, format_args!("{note}")));
     // Of one object, why it cannot be shown is all that there is to say.
     warn_of_unreadable(&report.findings, &args.encryption_provider_config, quiet && !is_missing);
     let complete = report.complete && !condition.partial;

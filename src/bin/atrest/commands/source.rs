@@ -194,12 +194,11 @@ impl Context {
         condition.add_problems(problems);
         condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
         let trailer = snapshot.trailer()?;
-        // etcd's own database never has a hash.
-        let is_as_expected = trailer == Trailer::Ok || (*is_data_dir && matches!(trailer, Trailer::Missing { .. }));
-        if !is_as_expected {
+        if !is_as_expected(&trailer, *is_data_dir) {
             let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
             super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
-            condition.notes.push(format!("{trailer}{skipped}"));
+            condition.warned = Some(format!("{trailer}{skipped}"));
+            condition.notes.extend(condition.warned.clone());
             condition.suspicious |= trailer.is_wrong() && !skip_hash_check;
         }
         if snapshot.db().has_changed().map_err(snapshot::Error::from)? {
@@ -210,10 +209,17 @@ impl Context {
     }
 }
 
+/// Whether there is nothing to say of a hash. etcd's own database never has one.
+pub(super) fn is_as_expected(trailer: &Trailer, is_data_dir: bool) -> bool {
+    *trailer == Trailer::Ok || (is_data_dir && matches!(trailer, Trailer::Missing { .. }))
+}
+
 /// How far what was read can be relied on.
 #[derive(Default)]
 pub(super) struct Condition {
     pub(super) notes: Vec<String>,
+    /// The one of them that was told already.
+    pub(super) warned: Option<String>,
     /// Something could not be read.
     pub(super) partial: bool,
     /// The file is known to be other than it was written.

@@ -7,7 +7,7 @@ use atrest::report::Difference;
 use atrest::resource::Selection;
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Values, View};
 
-use super::open_whole;
+use super::{is_suspicious, open_whole};
 use crate::args::{ShownArgs, SnapshotArg, SnapshotDiffArgs, SnapshotHistoryArgs};
 use crate::commands::source::checked_selection;
 use crate::commands::{Keys, STOP, exit_code, layout_of, stdout, stop_signal};
@@ -36,6 +36,7 @@ pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Fai
         Some(path) => open_one(path, mode)?,
         None => Arc::clone(&from),
     };
+    let snapshots = (Arc::clone(&from), Arc::clone(&to));
     let values = |path: &Path, snapshot: &Arc<Snapshot>, revision| {
         let prefixes = selection.prefixes()?;
         let view = View { revision, order: Order::Keys, prefixes, ..View::default() };
@@ -54,17 +55,25 @@ pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Fai
         shown: compared(&args.shown),
     };
     let mut report = backup::diff(from, to, &options, &*kms, &Display::new(quiet), &STOP).await?;
+    let mut suspicious = false;
+    for (path, snapshot) in [(Some(&args.from), &snapshots.0), (args.to.as_ref(), &snapshots.1)] {
+        let Some(path) = path else { continue };
+        let (name, is_data_dir) = (path.display().to_string(), path.is_dir());
+        suspicious |= is_suspicious(snapshot, &name, is_data_dir, args.skip_hash_check, quiet)
+            .map_err(|failure| failure.in_file(path))?;
+    }
     if !args.resealed {
         let resealed = report.rows.iter().filter(|row| row.difference == Difference::Resealed).count();
         report.rows.retain(|row| row.difference != Difference::Resealed);
         if resealed > 0 {
-            report
-                .notes
-                .push(format!("{resealed} objects are the same and were only stored anew: --resealed lists them"));
+            report.notes.push(match resealed {
+                1 => "1 object is the same and was only stored anew: --resealed lists it".to_owned(),
+                count => format!("{count} objects are the same and were only stored anew: --resealed lists them"),
+            });
         }
     }
     render::print(&report, args.output.output, &mut stdout())?;
-    Ok(exit_code(report.complete, !report.rows.is_empty()))
+    Ok(exit_code(report.complete, suspicious || !report.rows.is_empty()))
 }
 
 fn open_one(path: &Path, mode: Mode) -> Result<Arc<Snapshot>, Failure> {
@@ -81,7 +90,7 @@ pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u
     let options = Options {
         transformers: &transformers,
         selection: &selection,
-        source: named.name,
+        source: named.name.clone(),
         name: None,
         wants: &|_| true,
         shown: compared(&args.shown),
@@ -89,10 +98,11 @@ pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u
     let report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP)
         .await
         .map_err(|error| Failure::from(error).in_file(&named.path))?;
+    let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
     render::print(&report, args.output.output, &mut stdout())?;
-    if report.revisions.is_empty() {
+    if report.revisions.is_empty() && report.complete {
         return Ok(FINDINGS);
     }
     let unreadable = report.revisions.iter().any(|row| row.class.is_some_and(|class| !class.is_readable()));
-    Ok(exit_code(report.complete, unreadable))
+    Ok(exit_code(report.complete, suspicious || unreadable))
 }

@@ -25,12 +25,13 @@ pub(super) fn residue(args: &SnapshotResidueArgs, quiet: bool) -> Result<u8, Fai
     let options = residue::Options {
         transformers: transformers.as_deref(),
         layout: &layout_of(&args.layout.etcd_prefix),
-        source: named.name,
+        source: named.name.clone(),
         file: named.path.display().to_string(),
         data_dir: named.data_dir.as_ref(),
     };
     let report = residue::residue(&named.snapshot, &options, &Display::new(quiet), &STOP)
         .map_err(|error| Failure::from(error).in_file(&named.path))?;
+    let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
     render::print(&report, args.output.output, &mut stdout())?;
-    Ok(exit_code(report.complete, report.unwanted > 0 || !report.plaintext_passwords.is_empty()))
+    Ok(exit_code(report.complete, suspicious || report.unwanted > 0 || !report.plaintext_passwords.is_empty()))
 }

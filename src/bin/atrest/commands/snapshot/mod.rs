@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use atrest::snapshot::{DataDir, Snapshot};
 
-use super::source::{OpenedFile, open_file};
+use super::source::{OpenedFile, is_as_expected, open_file};
+use super::warn;
 use crate::args::{FileArgs, SnapshotArg, SnapshotCommand};
 use crate::failure::Failure;
 
@@ -39,10 +40,32 @@ struct Named {
 }
 
 impl Named {
+    /// Whether the file is known to be other than it was written, which is told.
+    fn is_suspicious(&self, skip_hash_check: bool, quiet: bool) -> Result<bool, Failure> {
+        let is_data_dir = self.data_dir.is_some();
+        is_suspicious(&self.snapshot, &self.name, is_data_dir, skip_hash_check, quiet)
+            .map_err(|failure| failure.in_file(&self.path))
+    }
+
     /// Where it is, unless it came from standard input.
     fn file(&self) -> Option<&Path> {
         Some(self.path.as_path()).filter(|path| *path != Path::new("-"))
     }
+}
+
+fn is_suspicious(
+    snapshot: &Snapshot,
+    name: &str,
+    is_data_dir: bool,
+    skip_hash_check: bool,
+    quiet: bool,
+) -> Result<bool, Failure> {
+    let trailer = snapshot.trailer()?;
+    if !is_as_expected(&trailer, is_data_dir) {
+        let skipped = if skip_hash_check { " (--skip-hash-check)" } else { "" };
+        warn(quiet, format_args!("{name}: {trailer}{skipped}"));
+    }
+    Ok(trailer.is_wrong() && !skip_hash_check)
 }
 
 /// Opens a file of which all revisions are meant.
