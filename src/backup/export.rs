@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -19,6 +19,8 @@ pub enum Export {
         resume: bool,
         /// The directories that are known to be there.
         made: BTreeSet<PathBuf>,
+        /// Hashes of the files that objects have had: another one has another name.
+        taken: HashSet<[u8; 16]>,
     },
     /// A line for each object.
     Lines {
@@ -85,7 +87,7 @@ impl Export {
         if entries.next().is_some() && !resume {
             return Err(ExportError::Exists { path: directory.to_owned() });
         }
-        Ok(Self::Tree { directory: directory.to_owned(), resume, made: BTreeSet::new() })
+        Ok(Self::Tree { directory: directory.to_owned(), resume, made: BTreeSet::new(), taken: HashSet::new() })
     }
 
     /// Begins a file of lines, or goes on behind its last whole line.
@@ -117,8 +119,13 @@ impl Export {
         text: impl FnOnce(&Got) -> io::Result<zeroize::Zeroizing<String>>,
     ) -> Result<Exported, ExportError> {
         match self {
-            Self::Tree { directory, resume, made } => {
-                let (parent, path) = place(directory, got);
+            Self::Tree { directory, resume, made, taken } => {
+                let (parent, mut path) = place(directory, got);
+                // Below another prefix of etcd there may be an object of the same name. Objects come in the order of their keys, so
+                // that it is the same one each time.
+                if !taken.insert(short_hash(path.as_os_str().as_encoded_bytes())) {
+                    path.set_extension(format!("~{}.yaml", short_hex(&got.row.key.0)));
+                }
                 if !made.contains(&parent) {
                     let middle = parent.parent().unwrap_or(directory).to_owned();
                     make_directory(&middle).map_err(failed(&middle))?;
@@ -182,6 +189,20 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
+fn short_hash(bytes: &[u8]) -> [u8; 16] {
+    use sha2::Digest as _;
+    let mut hash = [0; 16];
+    hash.iter_mut().zip(sha2::Sha256::digest(bytes)).for_each(|(byte, of_hash)| *byte = of_hash);
+    hash
+}
+
+/// So few digits that the longest name of a file still is one.
+fn short_hex(bytes: &[u8]) -> String {
+    let mut digits = hex::encode(short_hash(bytes));
+    digits.truncate(16);
+    digits
+}
+
 /// The directory and the file of an object.
 fn place(directory: &Path, got: &Got) -> (PathBuf, PathBuf) {
     let row = &got.row;
@@ -210,9 +231,8 @@ fn file_name(name: &str) -> String {
         }
     }
     if safe.len() > MAX_NAME {
-        use sha2::Digest as _;
         safe.truncate(MAX_NAME);
-        _ = write!(safe, "~{}", hex::encode(sha2::Sha256::digest(name).get(..8).unwrap_or_default()));
+        _ = write!(safe, "~{}", short_hex(name.as_bytes()));
     }
     if safe.is_empty() { "%".to_owned() } else { safe }
 }
