@@ -264,6 +264,9 @@ fn no_object_is_written_outside_of_the_directory() {
         below("ns/configmaps", &in_namespace),
     ];
     assert_eq!(dir.files(), expected.concat());
+    // Nor does a name reach the terminal as it is.
+    let names = atrest(&["-q", "get", "--snapshot", &file, "-o", "name"], b"").exits(1);
+    assert!(names.text().contains("\nconfigmap/x\\u{0}y\n"), "{}", names.text());
     // Lines are whole lines, whatever is in them.
     let lines = dir.arg("lines");
     atrest(&["-q", "snapshot", "export", &file, "-o", "ndjson", "--out", &lines], b"");
