@@ -55,8 +55,8 @@ pub enum SecretData {
     /// Only their lengths are shown.
     #[default]
     Redacted,
-    /// Only their hashes are shown.
-    Hashed,
+    /// Only hashes of them are shown, made with this salt.
+    Hashed([u8; 32]),
     /// All of them.
     Revealed,
 }
@@ -78,7 +78,7 @@ impl Shown {
         }
         match self.secrets {
             SecretData::Redacted => object.redact_secret_data(),
-            SecretData::Hashed => object.hash_secret_data(),
+            SecretData::Hashed(salt) => object.hash_secret_data(&salt),
             SecretData::Revealed => {}
         }
     }
@@ -96,7 +96,7 @@ pub struct Got {
 /// What was read of one value.
 pub(crate) enum Read {
     /// An object, with what is wrong all the same.
-    Object(Box<Got>, Option<VerifyRow>),
+    Object(Box<Got>, Option<Box<VerifyRow>>),
     /// It is none of those that are wanted.
     Other,
     Unreadable(Box<VerifyRow>),
@@ -131,7 +131,7 @@ pub async fn get<S: Source>(
             match read {
                 Read::Object(got, finding) => {
                     report.objects += 1;
-                    report.findings.extend(finding);
+                    report.findings.extend(finding.map(|finding| *finding));
                     visit(*got);
                 }
                 Read::Other => {}
@@ -172,7 +172,7 @@ pub(crate) fn read(value: &StoredValue, options: &Options<'_>) -> Read {
             options.shown.apply(&mut object, value.mod_revision);
             match (options.wants)(&object) {
                 true => {
-                    let finding = (!judged.row.class.is_readable()).then(|| judged.row.clone());
+                    let finding = (!judged.row.class.is_readable()).then(|| Box::new(judged.row.clone()));
                     Read::Object(Box::new(Got { row: judged.row.value, object }), finding)
                 }
                 false => Read::Other,

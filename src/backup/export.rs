@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -19,13 +19,16 @@ pub enum Export {
         resume: bool,
         /// The directories that are known to be there.
         made: BTreeSet<PathBuf>,
+        /// Hashes of the files that objects have had: another one has another name.
+        taken: HashSet<[u8; 16]>,
     },
     /// A line for each object.
     Lines {
         /// The file.
         file: io::BufWriter<File>,
-        /// The etcd key of the last line that was there already: what comes up to it is left out.
-        last_key: Option<String>,
+        /// The etcd keys of the lines that were there already. Not only the last of them: what could not be read the first time has no
+        /// line, and is written when it can be.
+        present: BTreeSet<Vec<u8>>,
     },
 }
 
@@ -34,10 +37,18 @@ pub enum Export {
 #[non_exhaustive]
 pub enum ExportError {
     /// There is something already, and going on with it was not asked for.
-    #[error("{} exists and is not empty", path.display())]
+    #[error("{} is there already, and is not an empty directory", path.display())]
     Exists {
         /// The directory or the file.
         path: PathBuf,
+    },
+    /// A file with other lines than an export writes. It stays as it is.
+    #[error("{} was not written by an export: its line {line} has no etcd key", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The first such line, from 1.
+        line: u64,
     },
     /// It cannot be written.
     #[error("cannot write {}", path.display())]
@@ -76,14 +87,14 @@ impl Export {
         if entries.next().is_some() && !resume {
             return Err(ExportError::Exists { path: directory.to_owned() });
         }
-        Ok(Self::Tree { directory: directory.to_owned(), resume, made: BTreeSet::new() })
+        Ok(Self::Tree { directory: directory.to_owned(), resume, made: BTreeSet::new(), taken: HashSet::new() })
     }
 
     /// Begins a file of lines, or goes on behind its last whole line.
     ///
     /// # Errors
     ///
-    /// When the file exists and `resume` is not set, or it cannot be written.
+    /// When the file exists and `resume` is not set or another program wrote it, or it cannot be written.
     pub fn lines(path: &Path, resume: bool) -> Result<Self, ExportError> {
         let existing = fs::symlink_metadata(path).ok();
         if existing.as_ref().is_some_and(|existing| !resume || !existing.is_file()) {
@@ -93,8 +104,8 @@ impl Export {
         options.read(true).write(true).mode(0o600).custom_flags(NO_FOLLOW);
         let file = if existing.is_some() { options.open(path) } else { options.create_new(true).open(path) };
         let mut file = file.map_err(failed(path))?;
-        let last_key = last_key(&mut file).map_err(failed(path))?;
-        Ok(Self::Lines { file: io::BufWriter::with_capacity(256 * 1024, file), last_key })
+        let present = keys_of_lines(&mut file, path)?;
+        Ok(Self::Lines { file: io::BufWriter::with_capacity(256 * 1024, file), present })
     }
 
     /// Writes an object. `text` gives what is in its file or its line.
@@ -108,8 +119,13 @@ impl Export {
         text: impl FnOnce(&Got) -> io::Result<zeroize::Zeroizing<String>>,
     ) -> Result<Exported, ExportError> {
         match self {
-            Self::Tree { directory, resume, made } => {
-                let (parent, path) = place(directory, got);
+            Self::Tree { directory, resume, made, taken } => {
+                let (parent, mut path) = place(directory, got);
+                // Below another prefix of etcd there may be an object of the same name. Objects come in the order of their keys, so
+                // that it is the same one each time.
+                if !taken.insert(short_hash(path.as_os_str().as_encoded_bytes())) {
+                    path.set_extension(format!("~{}.yaml", short_hex(&got.row.key.0)));
+                }
                 if !made.contains(&parent) {
                     let middle = parent.parent().unwrap_or(directory).to_owned();
                     make_directory(&middle).map_err(failed(&middle))?;
@@ -134,12 +150,11 @@ impl Export {
                 fs::rename(&unfinished, &path).map_err(failed(&path))?;
                 Ok(Exported::Written)
             }
-            Self::Lines { file, last_key } => {
-                let key = got.row.key.to_string();
-                if last_key.as_ref().is_some_and(|last| key <= *last) {
+            Self::Lines { file, present } => {
+                if present.contains(&got.row.key.0) {
                     return Ok(Exported::Skipped);
                 }
-                let path = PathBuf::from(key);
+                let path = PathBuf::from(got.row.key.to_string());
                 let line = text(got).map_err(failed(&path))?;
                 file.write_all(line.as_bytes()).map_err(failed(&path))?;
                 Ok(Exported::Written)
@@ -174,6 +189,20 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
+fn short_hash(bytes: &[u8]) -> [u8; 16] {
+    use sha2::Digest as _;
+    let mut hash = [0; 16];
+    hash.iter_mut().zip(sha2::Sha256::digest(bytes)).for_each(|(byte, of_hash)| *byte = of_hash);
+    hash
+}
+
+/// So few digits that the longest name of a file still is one.
+fn short_hex(bytes: &[u8]) -> String {
+    let mut digits = hex::encode(short_hash(bytes));
+    digits.truncate(16);
+    digits
+}
+
 /// The directory and the file of an object.
 fn place(directory: &Path, got: &Got) -> (PathBuf, PathBuf) {
     let row = &got.row;
@@ -202,35 +231,48 @@ fn file_name(name: &str) -> String {
         }
     }
     if safe.len() > MAX_NAME {
-        use sha2::Digest as _;
         safe.truncate(MAX_NAME);
-        _ = write!(safe, "~{}", hex::encode(sha2::Sha256::digest(name).get(..8).unwrap_or_default()));
+        _ = write!(safe, "~{}", short_hex(name.as_bytes()));
     }
     if safe.is_empty() { "%".to_owned() } else { safe }
 }
 
-/// The key of the last whole line; what follows it is cut off.
-fn last_key(file: &mut File) -> io::Result<Option<String>> {
-    #[derive(serde::Deserialize)]
-    struct Line {
-        key: String,
-    }
+/// The keys of all whole lines. What follows the last line feed is of an interrupted write, and is cut off.
+fn keys_of_lines(file: &mut File, path: &Path) -> Result<BTreeSet<Vec<u8>>, ExportError> {
     let mut reader = BufReader::new(&mut *file);
-    let mut whole = 0;
-    let mut last = None;
+    let (mut whole, mut number) = (0, 0);
+    let mut keys = BTreeSet::new();
     let mut line = zeroize::Zeroizing::new(Vec::new());
     loop {
         line.clear();
-        let read = reader.read_until(b'\n', &mut line)?;
-        match serde_json::from_slice::<Line>(&line) {
-            Ok(parsed) if line.ends_with(b"\n") => last = Some(parsed.key),
-            _ => break,
+        let read = reader.read_until(b'\n', &mut line).map_err(failed(path))?;
+        if !line.ends_with(b"\n") {
+            break;
         }
+        number += 1;
+        keys.insert(key_of_line(&line).ok_or_else(|| ExportError::Foreign { path: path.to_owned(), line: number })?);
         whole += read as u64;
     }
-    file.set_len(whole)?;
-    file.seek(SeekFrom::Start(whole))?;
-    Ok(last)
+    // The beginning of a line is ours when there are lines before it, or it looks like one.
+    if whole == 0 && !line.is_empty() && !line.starts_with(b"{\"key") {
+        return Err(ExportError::Foreign { path: path.to_owned(), line: 1 });
+    }
+    file.set_len(whole).and_then(|()| file.seek(SeekFrom::Start(whole))).map_err(failed(path))?;
+    Ok(keys)
+}
+
+/// The etcd key of a line, as [`crate::report::EtcdKey`] writes it.
+fn key_of_line(line: &[u8]) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    #[derive(serde::Deserialize)]
+    struct Line {
+        key: Option<String>,
+        key_b64: Option<String>,
+    }
+    match serde_json::from_slice(line).ok()? {
+        Line { key: Some(key), .. } => Some(key.into_bytes()),
+        Line { key: None, key_b64 } => base64::engine::general_purpose::STANDARD.decode(key_b64?).ok(),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::report::{BucketSize, InspectReport, NeededKey, Pages, key_id_hash};
 use crate::snapshot::bbolt::{Error as DbError, Item, Mode};
 use crate::snapshot::schema::{Alarm, Cluster};
 use crate::snapshot::wal::{self, Directory, Index, Request};
-use crate::snapshot::{DataDir, Error, Problems, RecordKind, Snapshot, View};
+use crate::snapshot::{DataDir, Error, Problems, RecordKind, Snapshot, Trailer, View};
 use crate::transformer::Header;
 
 /// How many entries of the log that are not in the database are named.
@@ -34,7 +34,7 @@ pub fn inspect(snapshot: &Snapshot, source: String, data_dir: Option<&DataDir>) 
         (None, None) if meta.term.is_some() => "3.5".to_owned(),
         (None, None) => "3.4 or earlier".to_owned(),
     };
-    warn(snapshot, &mut report);
+    warn(snapshot, data_dir.is_some(), &mut report);
     if let Some(data_dir) = data_dir {
         look_at_log(data_dir, meta.consistent_index.unwrap_or(0), &mut report);
     }
@@ -121,9 +121,15 @@ fn key_of(header: &Header<'_>) -> (String, Option<String>) {
 }
 
 /// What somebody who restores it should know.
-fn warn(snapshot: &Snapshot, report: &mut InspectReport) {
+fn warn(snapshot: &Snapshot, is_data_dir: bool, report: &mut InspectReport) {
     let mut warnings: Vec<_> = snapshot.db().warnings().iter().map(ToString::to_string).collect();
-    if !matches!(report.trailer, crate::snapshot::Trailer::Ok) {
+    // etcd's own database never has a hash.
+    let is_as_expected = match report.trailer {
+        Trailer::Ok => true,
+        Trailer::Missing { .. } => is_data_dir,
+        _ => false,
+    };
+    if !is_as_expected {
         warnings.push(report.trailer.to_string());
     }
     warnings.extend(
@@ -179,10 +185,12 @@ fn look_at_log(data_dir: &DataDir, consistent_index: u64, report: &mut InspectRe
     match entries() {
         Ok(entries) => {
             if !entries.is_empty() {
-                report.warnings.push(format!(
-                    "{} entries of the write-ahead log are not in the database yet: etcd applies them when it starts",
-                    entries.len()
-                ));
+                report.warnings.push(match entries.len() {
+                    1 => "an entry of the write-ahead log is not in the database yet: etcd applies it when it starts".to_owned(),
+                    count => format!(
+                        "{count} entries of the write-ahead log are not in the database yet: etcd applies them when it starts"
+                    ),
+                });
             }
             report.not_yet_in_db = entries.into_iter().take(SHOWN_ENTRIES).collect();
         }

@@ -11,7 +11,9 @@ use crate::object;
 use crate::report::{Class, Progress, RewriteReport, VerifyRow, place_of};
 use crate::resource::{KeyLayout, Location, ResourceRef};
 use crate::snapshot::schema::Cluster;
-use crate::snapshot::{self, Kept, Marker, Rebuild, RebuildOptions, RebuildSource, Remnants, Removed, Snapshot};
+use crate::snapshot::{
+    self, Kept, KeyFilter, Marker, Rebuild, RebuildOptions, RebuildSource, Remnants, Removed, Snapshot,
+};
 use crate::transformer::envelope::{DekFailure, DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, KeyLabel, KmsProvider, ProviderKind, ResourceTransformers};
 use crate::verify::Judge;
@@ -44,7 +46,7 @@ pub struct RewriteOptions<'a> {
     /// What becomes of the values.
     pub change: Change,
     /// Only of keys of which this is true.
-    pub only: Option<&'a (dyn Fn(&[u8]) -> bool + Sync)>,
+    pub only: Option<KeyFilter<'a>>,
     /// Leaves values as they are that cannot be read; otherwise nothing is written when there are some.
     pub keep_unreadable: bool,
     /// The rest.
@@ -162,8 +164,14 @@ pub async fn rewrite(
     for provider in &writers {
         kms.confirm_writing(provider).await.map_err(|failure| Error::Kms { key: provider.label().clone(), failure })?;
     }
+    // A selection that is misspelled must not leave a file that passes for a redacted one.
+    let is_selective = options.rebuild.drop_key.is_some() || options.only.is_some();
+    let is_in_vain = is_selective && report.unreadable_values == 0 && rebuild.dropped() == 0 && groups.is_empty();
     report.set_groups(groups);
-    if report.complete && (report.unreadable_values == 0 || options.keep_unreadable) {
+    if is_in_vain {
+        report.notes.push("no key of the snapshot is among those that were named".to_owned());
+    }
+    if report.complete && !is_in_vain && (report.unreadable_values == 0 || options.keep_unreadable) {
         let done = rebuild.finish(|file| {
             let found = remnants.find(file)?;
             Ok(found.map(|offset| format!("a value that was replaced, at offset {offset}")))
@@ -178,6 +186,11 @@ pub async fn rewrite(
         report.size = done.size;
         report.status_hash = done.status_hash;
         report.sha256 = done.sha256;
+        if options.change == Change::Rekey {
+            report
+                .notes
+                .push("restore it on every member into a new data directory: `etcdutl snapshot restore`".to_owned());
+        }
         let cluster = Cluster::read(snapshot.db()).map_err(snapshot::Error::from)?;
         if !cluster.alarms.is_empty() && !options.rebuild.drop_alarms {
             report.notes.push(

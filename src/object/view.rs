@@ -84,15 +84,17 @@ impl Object {
         });
     }
 
-    /// Replaces what a Secret keeps by its hash: `sha256:` and the SHA-256 of the decoded bytes in hex. What has no
-    /// place in a Secret, unknown fields and the copy that `kubectl apply` keeps in an annotation are hashed in the
-    /// same way.
+    /// Replaces what a Secret keeps by a hash: `hash:` and 16 hexadecimal digits. What has no place in a Secret, unknown fields and
+    /// the copy that `kubectl apply` keeps in an annotation are hashed in the same way.
     ///
-    /// A hash is for comparing. Whoever sees it can confirm a guess, so the hash of a short or common value is no
-    /// secret.
-    pub fn hash_secret_data(&mut self) {
+    /// A hash is for comparing, and only with others that were made with the same salt. Whoever has the salt can confirm a guess, so
+    /// that it is to be drawn anew and kept from everybody.
+    pub fn hash_secret_data(&mut self, salt: &[u8; 32]) {
         self.replace_secret_data(|content| match content {
-            Content::Data(bytes) | Content::Other(bytes) => format!("sha256:{}", hex::encode(Sha256::digest(bytes))),
+            Content::Data(bytes) | Content::Other(bytes) => {
+                let hash = Sha256::new().chain_update(salt).chain_update(bytes).finalize();
+                format!("hash:{}", hex::encode(hash.get(..8).unwrap_or_default()))
+            }
         });
     }
 
@@ -225,8 +227,9 @@ mod tests {
     #[test]
     fn hashes_are_of_the_decoded_bytes() {
         let mut secret = secret();
-        secret.hash_secret_data();
-        let hunter2 = "sha256:f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7";
+        secret.hash_secret_data(&[7; 32]);
+        let digest = Sha256::digest([&[7; 32][..], b"hunter2"].concat());
+        let hunter2 = &*format!("hash:{}", hex::encode(&digest[..8]));
         for path in [
             ["data", "password"].as_slice(),
             &["stringData", "a"],
@@ -244,7 +247,7 @@ mod tests {
             let object = decode(text.as_bytes()).unwrap();
             let mut redacted = object.clone();
             redacted.redact_secret_data();
-            redacted.hash_secret_data();
+            redacted.hash_secret_data(&[7; 32]);
             assert!(redacted == object);
         }
     }

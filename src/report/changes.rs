@@ -8,7 +8,7 @@ use crate::object;
 pub struct FieldChange {
     /// Where, as kubectl's JSONPath has it.
     pub path: String,
-    /// What was there; of the data of a Secret a hash, unless it is revealed.
+    /// What was there; of the data of a Secret a hash that is good for this report only, unless it is revealed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<object::Value>,
     /// What is there now.

@@ -37,7 +37,7 @@ pub use hash::Status;
 pub use input::Input;
 pub use key_value::KeyValue;
 pub use live::{Order, View};
-pub use rebuild::{Batches, Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource};
+pub use rebuild::{Batches, KeyFilter, Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource};
 pub use records::{BadRecord, Problems, Record, RecordError, RecordKind};
 pub use remnants::{Kept, Marker, Remnants, Removed};
 pub use revision::{InvalidRevision, Revision};
@@ -110,6 +110,9 @@ impl Snapshot {
     ///
     /// When the file cannot be read.
     pub fn trailer(&self) -> Result<Trailer, Error> {
-        Ok(Trailer::check(self.db.input(), self.db.meta())?)
+        // Of two states the pages of the later one are in the file too, whichever is read.
+        let metas = self.db.metas().iter().flatten().filter(|meta| meta.page_size == self.db.meta().page_size);
+        let largest = metas.max_by_key(|meta| meta.high_water).unwrap_or(self.db.meta());
+        Ok(Trailer::check(self.db.input(), largest)?)
     }
 }

@@ -22,6 +22,9 @@ use super::records::{self, RecordKind};
 use super::revision::Revision;
 use super::{BadRecord, Error, Snapshot, Status, Trailer, View, schema};
 
+/// Says of etcd keys whether they are meant.
+pub type KeyFilter<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
 /// What is written, besides the values.
 #[derive(Clone, Copy, Default)]
 pub struct RebuildOptions<'a> {
@@ -30,7 +33,7 @@ pub struct RebuildOptions<'a> {
     /// Leaves alarms out, with which the restored cluster would begin.
     pub drop_alarms: bool,
     /// Leaves keys out, with everything that they ever were.
-    pub drop_key: Option<&'a (dyn Fn(&[u8]) -> bool + Sync)>,
+    pub drop_key: Option<KeyFilter<'a>>,
     /// Takes a snapshot whose hash is missing or wrong.
     pub skip_hash_check: bool,
     /// Replaces a file that exists.
@@ -80,6 +83,9 @@ impl std::fmt::Debug for Source {
         write!(f, "Source([{} bytes])", self.encoded.len())
     }
 }
+
+/// An element of a bucket.
+type KeyAndValue = (Vec<u8>, Vec<u8>);
 
 /// Where a record is.
 #[derive(Clone, Copy)]
@@ -201,12 +207,14 @@ impl<'a> Rebuild<'a> {
         let planned = planned?;
         let failed = |source| Error::Write { path: target.to_owned(), source };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::metadata(directory).map_err(failed)?;
         let temporary = tempfile::Builder::new()
             .prefix(".atrest-")
             .suffix(".part")
             .permissions(fs::Permissions::from_mode(0o600))
             .tempfile_in(directory)
-            .map_err(failed)?;
+            // Its own words name the temporary file.
+            .map_err(|error| failed(error.kind().into()))?;
         let file = temporary.as_file().try_clone().map_err(failed)?;
         let page_size = u32::try_from(snapshot.db().meta().page_size).unwrap_or(4096);
         let writer = Writer::new(BufWriter::with_capacity(1024 * 1024, file), page_size).map_err(failed)?;
@@ -226,6 +234,12 @@ impl<'a> Rebuild<'a> {
         let sequence = snapshot.db().bucket(schema::KEY).map_or(0, |bucket| bucket.sequence);
         rebuild.writer.bucket(schema::KEY, sequence).map_err(failed)?;
         Ok(rebuild)
+    }
+
+    /// How many records are left out because of their keys.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.rebuilt.dropped
     }
 
     /// How many records there will be.
@@ -340,7 +354,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// What a bucket of etcd's own will hold.
-    fn elements_of(&self, bucket: &Bucket) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn elements_of(&self, bucket: &Bucket) -> Result<Vec<KeyAndValue>, Error> {
         let mut elements = Vec::new();
         if bucket.name == b"alarm" && self.options.drop_alarms {
             return Ok(elements);

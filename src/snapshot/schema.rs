@@ -43,7 +43,7 @@ pub struct Member {
 
 /// What an alarm is about (etcd `AlarmType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "UPPERCASE")]
 pub enum Alarm {
     /// The database is full: the restored cluster refuses writes too.
     NoSpace,

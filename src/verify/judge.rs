@@ -519,7 +519,11 @@ fn inspect(plaintext: &[u8], location: &Location<'_>) -> Result<(), (Class, Stri
     let (own_namespace, own_name) =
         (identity.namespace.as_deref().unwrap_or(""), identity.name.as_deref().unwrap_or(""));
     if own_name.as_bytes() != *name || own_namespace.as_bytes() != namespace.unwrap_or_default() {
-        let path = if own_namespace.is_empty() { own_name.to_owned() } else { format!("{own_namespace}/{own_name}") };
+        let path = match (own_namespace, own_name) {
+            (_, "") => "without a name".to_owned(),
+            ("", name) => name.to_owned(),
+            (namespace, name) => format!("{namespace}/{name}"),
+        };
         return mismatch(format!("the object inside says that it is {} {path}", identity.kind));
     }
     match resource.known().map(|row| row.kind) {

@@ -130,7 +130,7 @@ fn measure(rounds: usize, mut run: impl FnMut()) -> (Duration, u64) {
         peak = peak.max(memory("VmHWM:").saturating_sub(before));
     }
     times.sort();
-    (times[rounds / 2], peak)
+    (times.get(rounds / 2).copied().unwrap_or_default(), peak)
 }
 
 fn directory() -> PathBuf {

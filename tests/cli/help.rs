@@ -36,6 +36,24 @@ fn of_rekey() {
 }
 
 #[test]
+fn of_get() {
+    assert_help("get", &["get"]);
+}
+
+#[test]
+fn of_decode() {
+    assert_help("decode", &["decode"]);
+}
+
+#[test]
+fn of_snapshot() {
+    assert_help("snapshot", &["snapshot"]);
+    for command in ["inspect", "export", "diff", "history", "residue", "rekey", "redact", "decrypt"] {
+        assert_help(&format!("snapshot-{command}"), &["snapshot", command]);
+    }
+}
+
+#[test]
 fn of_decrypt() {
     assert_help("decrypt", &["decrypt"]);
 }
@@ -73,7 +91,10 @@ fn every_command_is_here() {
     // What goes on in a second line stands further to the right.
     let names: Vec<_> =
         listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["scan", "verify", "rekey", "decrypt", "encrypt", "config", "kms", "help"]);
+    assert_eq!(
+        names,
+        ["scan", "verify", "rekey", "get", "decode", "decrypt", "encrypt", "snapshot", "config", "kms", "help"]
+    );
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn wrong_usage_exits_with_2_and_says_nothing_on_standard_output() {
         (&["rekey"], "--encryption-provider-config <FILE>"),
         (&["rekey", "--encryption-provider-config", "f", "--concurrency", "0"], "invalid value '0'"),
         (&["rekey", "--encryption-provider-config", "f", "--journal", "j", "--no-journal"], "cannot be used with"),
-        (&["decrypt", "--encryption-provider-config", "f"], "--resource <RESOURCE>"),
+        (&["decrypt", "--encryption-provider-config", "f"], "--key <KEY>"),
         (&["decrypt", "--encryption-provider-config", "f", "--resource", "secrets"], "--key <KEY>"),
         (&["decrypt", "--encryption-provider-config", "f", "--jsonl", "--key", "k"], "cannot be used with"),
         (&["config", "check"], "<FILE>"),

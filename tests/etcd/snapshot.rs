@@ -46,7 +46,10 @@ fn hash_kv(etcd: &Etcd) -> (u32, i64) {
     )
 }
 
-fn live(snapshot: &Arc<Snapshot>) -> Vec<(Vec<u8>, i64, i64, i64, Vec<u8>)> {
+/// Key, create and mod revision, version, and value.
+type Live = (Vec<u8>, i64, i64, i64, Vec<u8>);
+
+fn live(snapshot: &Arc<Snapshot>) -> Vec<Live> {
     let view = View { order: Order::Keys, ..View::default() };
     let mut values = Values::new(snapshot, &view).expect("values");
     let mut live = Vec::new();
@@ -59,7 +62,7 @@ fn live(snapshot: &Arc<Snapshot>) -> Vec<(Vec<u8>, i64, i64, i64, Vec<u8>)> {
     live
 }
 
-fn of_server(etcd: &Etcd) -> Vec<(Vec<u8>, i64, i64, i64, Vec<u8>)> {
+fn of_server(etcd: &Etcd) -> Vec<Live> {
     let row =
         |kv: KeyValue| (kv.key().to_vec(), kv.create_revision(), kv.mod_revision(), kv.version(), kv.value().to_vec());
     etcd.client().get_prefix("/").into_iter().map(row).collect()

@@ -32,7 +32,10 @@ fn key(number: u8) -> String {
 type Live = BTreeMap<String, StoredValue>;
 
 /// Applies the steps, and keeps what exists at each revision, and every value that was ever written.
-fn apply(database: &Database, steps: &[Step]) -> (BTreeMap<i64, Live>, BTreeMap<(String, i64), Vec<u8>>, i64) {
+/// Every value, by its name and its revision.
+type History = BTreeMap<(String, i64), Vec<u8>>;
+
+fn apply(database: &Database, steps: &[Step]) -> (BTreeMap<i64, Live>, History, i64) {
     let mut live = Live::new();
     let mut at = BTreeMap::from([(1, Live::new())]);
     let mut written = BTreeMap::new();

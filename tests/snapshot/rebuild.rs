@@ -33,8 +33,11 @@ fn rebuild(
     rebuild.finish(|_| Ok(None))
 }
 
+/// Revision, deletion, key, numbers and value.
+type Change = (Revision, bool, Vec<u8>, [i64; 4], Vec<u8>);
+
 /// Every record of a snapshot: revision, deletion, key, numbers and value.
-fn history(snapshot: &Snapshot) -> Vec<(Revision, bool, Vec<u8>, [i64; 4], Vec<u8>)> {
+fn history(snapshot: &Snapshot) -> Vec<Change> {
     let mut records = Vec::new();
     snapshot
         .records(&mut Problems::default(), |record| {

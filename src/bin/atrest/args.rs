@@ -179,6 +179,9 @@ pub(crate) struct SnapshotDiffArgs {
     /// Read what is left of damaged files
     #[arg(long)]
     pub(crate) salvage: bool,
+    /// A file whose SHA-256 is wrong or missing is no finding
+    #[arg(long)]
+    pub(crate) skip_hash_check: bool,
     /// Show values that were only sealed anew, too
     #[arg(long)]
     pub(crate) resealed: bool,
@@ -306,7 +309,12 @@ pub(crate) struct FileArgs {
     #[arg(long, value_parser = file(), value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// SQLite database of kine, as k3s has it in server/db/state.db
-    #[arg(long, value_parser = file(), conflicts_with_all = ["snapshot", "data_dir"], value_name = "FILE")]
+    #[arg(
+        long,
+        value_parser = file(),
+        conflicts_with_all = ["snapshot", "data_dir", "salvage", "meta", "skip_hash_check"],
+        value_name = "FILE"
+    )]
     pub(crate) kine: Option<PathBuf>,
     /// The state at this revision, in place of the last
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use atrest::causes::Chain;
 use atrest::{backup, config, kine, kms, rekey, resource, snapshot, storage, transformer};
@@ -36,6 +36,11 @@ pub(crate) enum Failure {
     Transformers(transformer::Error),
     Storage(storage::Error),
     Snapshot(snapshot::Error),
+    /// What is wrong with a file that is read, and with which: several may be named, and not every error says it.
+    InFile {
+        path: PathBuf,
+        failure: Box<Self>,
+    },
     Backup(backup::Error),
     Kine(kine::Error),
     /// Objects cannot be written to files.
@@ -58,9 +63,38 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What is wrong with a snapshot that is read.
+    pub(crate) fn of_snapshot(path: &Path, error: snapshot::Error) -> Self {
+        Self::Snapshot(error).in_file(path)
+    }
+
+    /// Names the file that is read, unless the failure names it already or is about another one.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        use snapshot::Error;
+        let is_named = match &self {
+            Self::Snapshot(error) => matches!(
+                error,
+                Error::Open { .. }
+                    | Error::Directory { .. }
+                    | Error::NotADataDirectory { .. }
+                    | Error::SameFile { .. }
+                    | Error::Exists { .. }
+                    | Error::Write { .. }
+                    | Error::Unverified(_)
+            ),
+            Self::Kine(error) => matches!(
+                error,
+                kine::Error::Open { .. } | kine::Error::Directory { .. } | kine::Error::NotSqlite { .. }
+            ),
+            _ => true,
+        };
+        if is_named { self } else { Self::InFile { path: path.to_owned(), failure: Box::new(self) } }
+    }
+
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::BrokenPipe => 0,
+            Self::InFile { failure, .. } => failure.exit_code(),
             Self::Value { .. } | Self::NotFound { .. } => FINDINGS,
             Self::Usage(_)
             | Self::File { .. }
@@ -73,6 +107,7 @@ impl Failure {
             | Self::Snapshot(snapshot::Error::FutureRevision { .. } | snapshot::Error::Compacted { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
+            Self::Snapshot(snapshot::Error::Write { .. }) => PARTIAL,
             Self::Rekey(rekey::Error::Storage(_))
             | Self::Storage(_)
             | Self::Kms(_)
@@ -81,7 +116,7 @@ impl Failure {
             | Self::Log(_)
             | Self::Kine(_) => SOURCE,
             Self::Rekey(_) => USAGE,
-            Self::Export(backup::ExportError::Exists { .. }) => USAGE,
+            Self::Export(backup::ExportError::Exists { .. } | backup::ExportError::Foreign { .. }) => USAGE,
             Self::Output(_) | Self::Export(_) => PARTIAL,
         }
     }
@@ -199,6 +234,8 @@ impl fmt::Display for Failure {
             }
             Self::Storage(error) => Chain(error).fmt(f),
             Self::Snapshot(error) => Chain(error).fmt(f),
+            Self::InFile { path, failure } if path == Path::new("-") => write!(f, "standard input: {failure}"),
+            Self::InFile { path, failure } => write!(f, "{}: {failure}", path.display()),
             Self::Backup(error) => Chain(error).fmt(f),
             Self::Log(error) => Chain(error).fmt(f),
             Self::Kine(error) => Chain(error).fmt(f),

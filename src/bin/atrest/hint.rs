@@ -55,7 +55,10 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
         Failure::Kine(kine::Error::NoTable { .. } | kine::Error::NotSqlite { .. }) => {
             "--kine takes the database of kine, as k3s has it in /var/lib/rancher/k3s/server/db/state.db"
         }
-        Failure::Snapshot(error) => return snapshot_hint(error).map(str::to_owned).into_iter().collect(),
+        Failure::InFile { failure, .. } => return hints(failure),
+        Failure::Snapshot(error) => {
+            return snapshot_hint(error).map(str::to_owned).into_iter().collect();
+        }
         Failure::Rekey(rekey::Error::Journal(_)) => {
             "name another file with --journal, or do without one with --no-journal"
         }
@@ -89,10 +92,11 @@ const SHORT_NAMES: [(&str, &str); 14] = [
 
 fn resource_hint(text: &str) -> String {
     let typed = text.to_lowercase();
+    let begins = |resource: &str| !typed.is_empty() && resource.starts_with(&typed);
     let short = SHORT_NAMES.iter().find(|(short, _)| *short == typed).map(|(_, resource)| (*resource).to_owned());
     let meant = short.or_else(|| {
         let is_meant = |row: &&resource::KnownResource| {
-            row.resource.resource.starts_with(&typed) || row.kind.is_some_and(|kind| kind.to_lowercase() == typed)
+            begins(row.resource.resource) || row.kind.is_some_and(|kind| kind.to_lowercase() == typed)
         };
         resource::known_resources().find(is_meant).map(|row| row.resource.to_string())
     });
@@ -114,7 +118,9 @@ fn snapshot_hint(error: &snapshot::Error) -> Option<&'static str> {
         Error::Foreign { what: Foreign::Xz | Foreign::Tar } => {
             "unpack it first; gzip, zstd and ZIP are read as they are"
         }
-        Error::Foreign { what: Foreign::Sqlite } => "kine's database is named with --kine",
+        Error::Foreign { what: Foreign::Sqlite } => {
+            "scan, verify and get read kine's database, with --kine in place of --snapshot"
+        }
         Error::Foreign { what: Foreign::Wal } => "name the data directory with --data-dir, or a snapshot",
         Error::UnpackedTooLarge { .. } => "unpack it to a file: what is compressed is held in memory",
         Error::ZipMembers { .. } => "unpack it, and name the snapshot",

@@ -44,12 +44,16 @@ fn decode(plaintext: &[u8], args: &ShownArgs) -> Result<Object, Finding> {
             Ok(object)
         }
         Err(error) => {
-            let class = match error {
+            let class = match &error {
                 object::Error::Nested => "nested",
                 object::Error::UnknownFormat { .. } => "unknown-format",
                 _ => "malformed",
             };
-            Err(Finding { class, message: error.to_string() })
+            let message = match error {
+                object::Error::Nested => "the value is encrypted: `atrest decrypt` opens it".to_owned(),
+                error => error.to_string(),
+            };
+            Err(Finding { class, message })
         }
     }
 }

@@ -3,7 +3,7 @@ use atrest::resource::GroupResource;
 
 use super::lines::BufferedOutput;
 use super::source::{Context, Want};
-use super::{Keys, exit_code, warn};
+use super::{Keys, exit_code, warn, warn_of_unreadable};
 use crate::args::{GetArgs, ShownArgs};
 use crate::failure::Failure;
 use crate::render::Objects;
@@ -56,13 +56,10 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
     if !is_missing {
         objects.finish()?;
     }
-    condition.notes.iter().for_each(|note| warn(quiet, format_args!("{note}")));
-    for row in &report.findings {
-        warn(
-            quiet,
-            format_args!("{} (revision {}): {}: {}", row.value.key, row.value.mod_revision, row.class, row.message),
-        );
-    }
+    let untold = condition.notes.iter().filter(|note| condition.warned.as_ref() != Some(note));
+    untold.for_each(|note| warn(quiet, format_args!("{note}")));
+    // Of one object, why it cannot be shown is all that there is to say.
+    warn_of_unreadable(&report.findings, &args.encryption_provider_config, quiet && !is_missing);
     let complete = report.complete && !condition.partial;
     Ok(exit_code(complete, !report.findings.is_empty() || condition.suspicious))
 }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use atrest::config::{EncryptionConfiguration, Options};
 use atrest::kms::Kms;
+use atrest::report::{Class, VerifyRow};
 use atrest::resource::{GroupResource, KeyLayout, Selection};
 use atrest::secret::Password;
 use atrest::transformer::ResourceTransformers;
@@ -186,6 +187,22 @@ fn read_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 fn warn(quiet: bool, message: fmt::Arguments<'_>) {
     if !quiet {
         _ = writeln!(std::io::stderr(), "atrest: warning: {message}");
+    }
+}
+
+/// Which values of a file cannot be shown, and why.
+fn warn_of_unreadable(findings: &[VerifyRow], configs: &[PathBuf], quiet: bool) {
+    for row in findings {
+        warn(
+            quiet,
+            format_args!("{} (revision {}): {}: {}", row.value.key, row.value.mod_revision, row.class, row.message),
+        );
+    }
+    if !quiet && configs.is_empty() && findings.iter().any(|row| row.class == Class::NoProvider) {
+        _ = writeln!(
+            std::io::stderr(),
+            "atrest: hint: no configuration was named: --encryption-provider-config takes kube-apiserver's"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the values come from: etcd, a snapshot, a data directory. The commands know none of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -34,6 +34,8 @@ enum Opened {
     },
     Snapshot {
         snapshot: Arc<Snapshot>,
+        path: PathBuf,
+        is_data_dir: bool,
         view: View,
         skip_hash_check: bool,
         /// Hashing the file takes as long as reading it, and goes on beside that.
@@ -41,6 +43,7 @@ enum Opened {
     },
     Kine {
         kine: Arc<Kine>,
+        path: PathBuf,
         view: kine::View,
     },
 }
@@ -123,9 +126,9 @@ impl Context {
         let (source, name) = match &source.file {
             FileArgs { kine: Some(path), revision, .. } => {
                 stop_signal();
-                let kine = Arc::new(Kine::open(path)?);
+                let kine = Kine::open(path).map(Arc::new).map_err(|error| Failure::Kine(error).in_file(path))?;
                 let view = kine::View { revision: *revision, history: want.history, prefixes: Vec::new() };
-                (Opened::Kine { kine, view }, format!("kine's {}", path.display()))
+                (Opened::Kine { kine, path: path.clone(), view }, format!("kine's {}", path.display()))
             }
             FileArgs { snapshot: None, data_dir: None, .. } => {
                 if want.history {
@@ -139,12 +142,14 @@ impl Context {
             }
             file => {
                 stop_signal();
-                let (snapshot, name) = open_file(file)?;
+                let OpenedFile { snapshot, name, path } = open_file(file)?;
                 let order = if want.in_order { Order::Keys } else { Order::Stored };
                 let view = View { revision: file.revision, history: want.history, order, prefixes: Vec::new() };
+                let is_data_dir = file.snapshot.is_none();
+                let skip_hash_check = file.skip_hash_check;
                 let hashed = Arc::clone(&snapshot);
                 let trailer = Mutex::new(Some(std::thread::spawn(move || hashed.trailer())));
-                (Opened::Snapshot { snapshot, view, skip_hash_check: file.skip_hash_check, trailer }, name)
+                (Opened::Snapshot { snapshot, path, is_data_dir, view, skip_hash_check, trailer }, name)
             }
         };
         Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
@@ -171,13 +176,19 @@ impl Context {
                 let ranges = Ranges::of_prefixes(store, &prefixes).at_revision(*revision);
                 Ok(Values::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
             }
-            Opened::Snapshot { snapshot, view, .. } => {
+            Opened::Snapshot { snapshot, path, view, .. } => {
                 let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                Ok(Values::Snapshot(snapshot::Values::new(snapshot, &view)?))
+                match snapshot::Values::new(snapshot, &view) {
+                    Ok(values) => Ok(Values::Snapshot(values, path.clone())),
+                    Err(error) => Err(Failure::of_snapshot(path, error)),
+                }
             }
-            Opened::Kine { kine, view } => {
+            Opened::Kine { kine, path, view } => {
                 let view = kine::View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                Ok(Values::Kine(kine::Values::new(kine, &view)?, Arc::default()))
+                match kine::Values::new(kine, &view) {
+                    Ok(values) => Ok(Values::Kine(values, Arc::default(), path.clone())),
+                    Err(error) => Err(Failure::Kine(error).in_file(path)),
+                }
             }
         }
     }
@@ -185,7 +196,7 @@ impl Context {
     /// What is to be said of the source once it was read, and how much that weighs.
     pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let (snapshot, skip_hash_check, trailer) = match &self.source {
+        let (snapshot, is_data_dir, skip_hash_check, trailer) = match &self.source {
             Opened::Etcd { .. } => return Ok(condition),
             Opened::Kine { kine, .. } => {
                 condition.add_rows(problems);
@@ -196,7 +207,9 @@ impl Context {
                 }
                 return Ok(condition);
             }
-            Opened::Snapshot { snapshot, skip_hash_check, trailer, .. } => (snapshot, skip_hash_check, trailer),
+            Opened::Snapshot { snapshot, is_data_dir, skip_hash_check, trailer, .. } => {
+                (snapshot, is_data_dir, skip_hash_check, trailer)
+            }
         };
         let hashed = trailer.lock().unwrap_or_else(PoisonError::into_inner).take().map(JoinHandle::join);
         condition.add_problems(problems);
@@ -205,10 +218,11 @@ impl Context {
             Some(Ok(trailer)) => trailer?,
             _ => snapshot.trailer()?,
         };
-        if trailer != Trailer::Ok {
+        if !is_as_expected(&trailer, *is_data_dir) {
             let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
             super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
-            condition.notes.push(format!("{trailer}{skipped}"));
+            condition.warned = Some(format!("{trailer}{skipped}"));
+            condition.notes.extend(condition.warned.clone());
             condition.suspicious |= trailer.is_wrong() && !skip_hash_check;
         }
         if snapshot.db().has_changed().map_err(snapshot::Error::from)? {
@@ -219,10 +233,17 @@ impl Context {
     }
 }
 
+/// Whether there is nothing to say of a hash. etcd's own database never has one.
+pub(super) fn is_as_expected(trailer: &Trailer, is_data_dir: bool) -> bool {
+    *trailer == Trailer::Ok || (is_data_dir && matches!(trailer, Trailer::Missing { .. }))
+}
+
 /// How far what was read can be relied on.
 #[derive(Default)]
 pub(super) struct Condition {
     pub(super) notes: Vec<String>,
+    /// The one of them that was told already.
+    pub(super) warned: Option<String>,
     /// Something could not be read.
     pub(super) partial: bool,
     /// The file is known to be other than it was written.
@@ -266,12 +287,16 @@ pub(super) async fn value_of(args: &FileArgs, key: &[u8]) -> Result<StoredValue,
     let prefixes = vec![key.to_vec()];
     let mut values = match &args.kine {
         Some(path) => {
+            let failed = |error| Failure::Kine(error).in_file(path);
             let view = kine::View { revision: args.revision, prefixes, history: false };
-            Values::Kine(kine::Values::new(&Arc::new(Kine::open(path)?), &view)?, Arc::default())
+            let kine = Arc::new(Kine::open(path).map_err(failed)?);
+            Values::Kine(kine::Values::new(&kine, &view).map_err(failed)?, Arc::default(), path.clone())
         }
         None => {
+            let OpenedFile { snapshot, path, .. } = open_file(args)?;
             let view = View { revision: args.revision, prefixes, ..View::default() };
-            Values::Snapshot(snapshot::Values::new(&open_file(args)?.0, &view)?)
+            let values = snapshot::Values::new(&snapshot, &view).map_err(|error| Failure::of_snapshot(&path, error))?;
+            Values::Snapshot(values, path)
         }
     };
     while let Some(page) = values.next_page().await? {
@@ -282,8 +307,17 @@ pub(super) async fn value_of(args: &FileArgs, key: &[u8]) -> Result<StoredValue,
     Err(Failure::NotFound { resource: String::new(), name: String::from_utf8_lossy(key).into_owned() })
 }
 
+/// A snapshot, or the database of a data directory.
+pub(super) struct OpenedFile {
+    pub(super) snapshot: Arc<Snapshot>,
+    /// What reports call it.
+    pub(super) name: String,
+    /// - for standard input.
+    pub(super) path: PathBuf,
+}
+
 /// Opens the file that is named, and says what it is.
-pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Failure> {
+pub(super) fn open_file(args: &FileArgs) -> Result<OpenedFile, Failure> {
     let options =
         snapshot::Options { mode: if args.salvage { Mode::Salvage } else { Mode::Strict }, meta: args.meta.into() };
     let (path, name) = match (&args.snapshot, &args.data_dir) {
@@ -294,15 +328,19 @@ pub(super) fn open_file(args: &FileArgs) -> Result<(Arc<Snapshot>, String), Fail
         }
         (None, None) => return Err(Failure::Usage("name a file with --snapshot or --data-dir".to_owned())),
     };
-    Ok((Arc::new(Snapshot::open(&path, options)?), name))
+    match Snapshot::open(&path, options) {
+        Ok(snapshot) => Ok(OpenedFile { snapshot: Arc::new(snapshot), name, path }),
+        Err(error) => Err(Failure::of_snapshot(&path, error)),
+    }
 }
 
 /// The values of any source.
 pub(super) enum Values {
     Etcd(Ranges),
-    Snapshot(snapshot::Values),
+    /// And the file that they are of.
+    Snapshot(snapshot::Values, PathBuf),
     /// What could not be read is known only at the end.
-    Kine(kine::Values, Arc<Mutex<kine::Problems>>),
+    Kine(kine::Values, Arc<Mutex<kine::Problems>>, PathBuf),
 }
 
 /// What of a source could not be read.
@@ -317,8 +355,8 @@ impl Values {
     pub(super) fn problems(&self) -> Problems {
         match self {
             Self::Etcd(_) => Problems::None,
-            Self::Snapshot(values) => Problems::Snapshot(values.problems().clone()),
-            Self::Kine(_, problems) => Problems::Kine(Arc::clone(problems)),
+            Self::Snapshot(values, _) => Problems::Snapshot(values.problems().clone()),
+            Self::Kine(_, problems, _) => Problems::Kine(Arc::clone(problems)),
         }
     }
 }
@@ -329,9 +367,9 @@ impl Source for Values {
     async fn next_page(&mut self) -> Result<Option<Page>, Failure> {
         match self {
             Self::Etcd(ranges) => Ok(ranges.next_page().await?),
-            Self::Snapshot(values) => Ok(values.next_page().await?),
-            Self::Kine(values, problems) => {
-                let page = values.next_page().await?;
+            Self::Snapshot(values, path) => values.next_page().await.map_err(|error| Failure::of_snapshot(path, error)),
+            Self::Kine(values, problems, path) => {
+                let page = values.next_page().await.map_err(|error| Failure::Kine(error).in_file(path))?;
                 problems.lock().unwrap_or_else(PoisonError::into_inner).clone_from(values.problems());
                 Ok(page)
             }
@@ -341,24 +379,24 @@ impl Source for Values {
     fn expected(&self) -> Option<u64> {
         match self {
             Self::Etcd(ranges) => ranges.expected(),
-            Self::Snapshot(values) => values.expected(),
-            Self::Kine(values, _) => values.expected(),
+            Self::Snapshot(values, _) => values.expected(),
+            Self::Kine(values, ..) => values.expected(),
         }
     }
 
     fn revision(&self) -> Option<i64> {
         match self {
             Self::Etcd(ranges) => ranges.revision(),
-            Self::Snapshot(values) => values.revision(),
-            Self::Kine(values, _) => values.revision(),
+            Self::Snapshot(values, _) => values.revision(),
+            Self::Kine(values, ..) => values.revision(),
         }
     }
 
     fn is_consistent(&self) -> bool {
         match self {
             Self::Etcd(ranges) => ranges.is_consistent(),
-            Self::Snapshot(values) => values.is_consistent(),
-            Self::Kine(values, _) => values.is_consistent(),
+            Self::Snapshot(values, _) => values.is_consistent(),
+            Self::Kine(values, ..) => values.is_consistent(),
         }
     }
 }

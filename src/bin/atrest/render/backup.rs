@@ -23,7 +23,8 @@ impl Printable for RewriteReport {
                     values(self.unreadable_values)
                 ));
             } else {
-                lines.push("nothing was written: interrupted".to_owned());
+                let why = if self.complete { "there is nothing to do" } else { "interrupted" };
+                lines.push(format!("nothing was written: {why}"));
             }
         } else {
             let rate = if self.seconds > 0.0 { self.size as f64 / 1e6 / self.seconds } else { 0.0 };
@@ -43,11 +44,7 @@ impl Printable for RewriteReport {
             if self.unreadable_values > 0 {
                 lines.push(format!("{} cannot be read, and are in it as they were", values(self.unreadable_values)));
             }
-            lines.push(
-                "it was read again: every record is there, and nothing else. Restore it on every member into a new data \
-                 directory: `etcdutl snapshot restore`"
-                    .to_owned(),
-            );
+            lines.push("it was read again: it holds these records, and nothing else".to_owned());
         }
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines
@@ -97,7 +94,7 @@ impl Printable for InspectReport {
             sheet("", vec!["WHAT", "IS"], facts),
             sheet("Buckets:", vec!["BUCKET", "ELEMENTS", "BYTES"], buckets),
             sheet(
-                "Keys that this backup needs, to be kept as long as it is:",
+                "What its values are under; keep the keys as long as the backup:",
                 vec!["KEY", "KMS KEY ID", "LIVE", "HISTORY"],
                 keys.collect(),
             ),

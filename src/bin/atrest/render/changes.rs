@@ -105,7 +105,11 @@ impl Printable for HistoryReport {
                 format!("{}.{}", row.revision, row.sub_revision),
                 row.event.to_owned(),
                 row.time.clone().unwrap_or_else(|| "-".to_owned()),
-                format!("{key} ({class}, {} bytes)", row.bytes),
+                // A deletion has no value.
+                match row.class {
+                    None if row.bytes == 0 => "-".to_owned(),
+                    _ => format!("{key} ({class}, {} bytes)", row.bytes),
+                },
                 about,
             ]
         });

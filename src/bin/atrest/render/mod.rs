@@ -14,6 +14,7 @@ use crate::args::Output;
 use crate::failure::Failure;
 
 pub(crate) use objects::{Objects, object_line, object_text};
+pub(crate) use reports::plural;
 pub(crate) use sheet::{Form, Sheet};
 
 /// A result that can be shown in every form.

@@ -6,6 +6,7 @@ use atrest::report::ValueRow;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use super::sheet::printable;
 use super::{Form, Sheet};
 use crate::args::ObjectForm;
 use crate::failure::Failure;
@@ -44,7 +45,8 @@ impl<'a> Objects<'a> {
             ObjectForm::Name => {
                 let group = got.object.api_version().split_once('/').map(|(group, _)| format!(".{group}"));
                 let (kind, name) = (got.object.kind().to_lowercase(), got.object.name().unwrap_or_default());
-                writeln!(self.out, "{kind}{}/{name}", group.unwrap_or_default())?;
+                let line = format!("{kind}{}/{name}", group.unwrap_or_default());
+                writeln!(self.out, "{}", printable(&line))?;
                 Ok(())
             }
             ObjectForm::Table => {

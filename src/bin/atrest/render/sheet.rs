@@ -26,7 +26,7 @@ pub(crate) enum Form {
 const NUMBERS: [&str; 6] = ["VALUES", "BYTES", "WRITES", "OLDEST", "NEWEST", "REVISION"];
 
 /// Names and headers come from whoever wrote to etcd: nothing of them may move the cursor or colour the terminal.
-fn printable(cell: &str) -> Cow<'_, str> {
+pub(super) fn printable(cell: &str) -> Cow<'_, str> {
     match cell.chars().any(char::is_control) {
         true => {
             cell.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()

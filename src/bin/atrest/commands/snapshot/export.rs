@@ -8,10 +8,10 @@ use super::open;
 use crate::args::SnapshotExportArgs;
 use crate::commands::get::shown;
 use crate::commands::source::checked_selection;
-use crate::commands::{Keys, STOP, exit_code, stop_signal, warn};
+use crate::commands::{Keys, STOP, exit_code, stop_signal, warn, warn_of_unreadable};
 use crate::failure::Failure;
 use crate::progress::Display;
-use crate::render::{object_line, object_text};
+use crate::render::{object_line, object_text, plural};
 
 pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Failure> {
     let selection = checked_selection(&args.selection)?;
@@ -20,7 +20,7 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
     let named = open(&args.snapshot, &args.file)?;
     let view =
         View { revision: args.file.revision, order: Order::Keys, prefixes: selection.prefixes()?, ..View::default() };
-    let values = Values::new(&named.snapshot, &view)?;
+    let values = Values::new(&named.snapshot, &view).map_err(|error| Failure::of_snapshot(&named.path, error))?;
     let problems = values.problems().clone();
     let options = Options {
         transformers: &transformers,
@@ -54,20 +54,21 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
         return Err(error.into());
     }
     export.finish()?;
+    let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
     for line in problems.lines().iter().take(20) {
         warn(quiet, format_args!("damaged: {line}"));
     }
-    for row in &report.findings {
-        warn(
-            quiet,
-            format_args!("{} (revision {}): {}: {}", row.value.key, row.value.mod_revision, row.class, row.message),
-        );
-    }
+    warn_of_unreadable(&report.findings, &args.config.encryption_provider_config, quiet);
     if !quiet {
-        let already = if skipped > 0 { format!(", {skipped} were there already") } else { String::new() };
-        let unreadable = report.findings.len();
+        let already = match skipped {
+            0 => String::new(),
+            1 => ", 1 was there already".to_owned(),
+            count => format!(", {count} were there already"),
+        };
+        let objects = plural(written, "object", "objects");
+        let unreadable = plural(report.findings.len() as u64, "value", "values");
         eprintln(format_args!(
-            "{written} objects at revision {} written to {}{already}; {unreadable} values cannot be read",
+            "{objects} at revision {} written to {}{already}; {unreadable} cannot be read",
             report.revision,
             args.out.display()
         ));
@@ -75,7 +76,7 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
             eprintln(format_args!("interrupted: --resume goes on"));
         }
     }
-    Ok(exit_code(report.complete && problems.is_clean(), !report.findings.is_empty()))
+    Ok(exit_code(report.complete && problems.is_clean(), suspicious || !report.findings.is_empty()))
 }
 
 fn eprintln(message: std::fmt::Arguments<'_>) {

@@ -1,6 +1,6 @@
 use atrest::backup::{self, residue};
 
-use super::open;
+use super::open_whole;
 use crate::args::{SnapshotInspectArgs, SnapshotResidueArgs};
 use crate::commands::{STOP, exit_code, layout_of, stdout, stop_signal, transformers};
 use crate::failure::Failure;
@@ -8,8 +8,9 @@ use crate::progress::Display;
 use crate::render;
 
 pub(super) fn inspect(args: &SnapshotInspectArgs, _: bool) -> Result<u8, Failure> {
-    let named = open(&args.snapshot, &args.file)?;
-    let report = backup::inspect(&named.snapshot, named.name, named.data_dir.as_ref())?;
+    let named = open_whole(&args.snapshot, &args.file)?;
+    let report = backup::inspect(&named.snapshot, named.name, named.data_dir.as_ref())
+        .map_err(|error| Failure::of_snapshot(&named.path, error))?;
     render::print(&report, args.output.output, &mut stdout())?;
     Ok(exit_code(report.complete, report.trailer.is_wrong() && !args.file.skip_hash_check))
 }
@@ -20,15 +21,17 @@ pub(super) fn residue(args: &SnapshotResidueArgs, quiet: bool) -> Result<u8, Fai
         files => Some(transformers(files, quiet)?),
     };
     stop_signal();
-    let named = open(&args.snapshot, &args.file)?;
+    let named = open_whole(&args.snapshot, &args.file)?;
     let options = residue::Options {
         transformers: transformers.as_deref(),
         layout: &layout_of(&args.layout.etcd_prefix),
-        source: named.name,
-        file: named.path.map_or_else(|| "-".to_owned(), |path| path.display().to_string()),
+        source: named.name.clone(),
+        file: named.path.display().to_string(),
         data_dir: named.data_dir.as_ref(),
     };
-    let report = residue::residue(&named.snapshot, &options, &Display::new(quiet), &STOP)?;
+    let report = residue::residue(&named.snapshot, &options, &Display::new(quiet), &STOP)
+        .map_err(|error| Failure::from(error).in_file(&named.path))?;
+    let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
     render::print(&report, args.output.output, &mut stdout())?;
-    Ok(exit_code(report.complete, report.unwanted > 0 || !report.plaintext_passwords.is_empty()))
+    Ok(exit_code(report.complete, suspicious || report.unwanted > 0 || !report.plaintext_passwords.is_empty()))
 }

@@ -5,12 +5,13 @@ mod export;
 mod look;
 mod rewrite;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atrest::snapshot::{DataDir, Snapshot};
 
-use super::source::open_file;
+use super::source::{OpenedFile, is_as_expected, open_file};
+use super::warn;
 use crate::args::{FileArgs, SnapshotArg, SnapshotCommand};
 use crate::failure::Failure;
 
@@ -32,22 +33,62 @@ struct Named {
     snapshot: Arc<Snapshot>,
     /// What reports call it.
     name: String,
-    /// Where it is, unless it came from standard input.
-    path: Option<PathBuf>,
+    /// Where it is; - for standard input.
+    path: PathBuf,
     /// The data directory that it is of.
     data_dir: Option<DataDir>,
 }
 
+impl Named {
+    /// Whether the file is known to be other than it was written, which is told.
+    fn is_suspicious(&self, skip_hash_check: bool, quiet: bool) -> Result<bool, Failure> {
+        let is_data_dir = self.data_dir.is_some();
+        is_suspicious(&self.snapshot, &self.name, is_data_dir, skip_hash_check, quiet)
+            .map_err(|failure| failure.in_file(&self.path))
+    }
+
+    /// Where it is, unless it came from standard input.
+    fn file(&self) -> Option<&Path> {
+        Some(self.path.as_path()).filter(|path| *path != Path::new("-"))
+    }
+}
+
+fn is_suspicious(
+    snapshot: &Snapshot,
+    name: &str,
+    is_data_dir: bool,
+    skip_hash_check: bool,
+    quiet: bool,
+) -> Result<bool, Failure> {
+    let trailer = snapshot.trailer()?;
+    if !is_as_expected(&trailer, is_data_dir) {
+        let skipped = if skip_hash_check { " (--skip-hash-check)" } else { "" };
+        warn(quiet, format_args!("{name}: {trailer}{skipped}"));
+    }
+    Ok(trailer.is_wrong() && !skip_hash_check)
+}
+
+/// Opens a file of which all revisions are meant.
+fn open_whole(argument: &SnapshotArg, file: &FileArgs) -> Result<Named, Failure> {
+    if file.revision.is_some() {
+        return Err(Failure::Usage(
+            "--revision means nothing to this command, which is about every revision of the file".to_owned(),
+        ));
+    }
+    open(argument, file)
+}
+
 fn open(argument: &SnapshotArg, file: &FileArgs) -> Result<Named, Failure> {
+    if file.kine.is_some() {
+        return Err(Failure::Usage(
+            "--kine is no source of this command: scan, verify and get read the database of kine".to_owned(),
+        ));
+    }
     let file = FileArgs { snapshot: argument.path.clone().or_else(|| file.snapshot.clone()), ..file.clone() };
-    let (snapshot, name) = open_file(&file)?;
+    let OpenedFile { snapshot, name, path } = open_file(&file)?;
     let data_dir = match (&file.snapshot, &file.data_dir) {
         (None, Some(directory)) => Some(DataDir::new(directory)?),
         _ => None,
-    };
-    let path = match &data_dir {
-        Some(data_dir) => Some(data_dir.database()),
-        None => file.snapshot.filter(|path| path.as_os_str() != "-"),
     };
     Ok(Named { snapshot, name, path, data_dir })
 }

@@ -1,11 +1,10 @@
 use atrest::backup::{Change, RewriteOptions, rewrite};
 use atrest::kms::Kms;
-use atrest::report::RewriteReport;
 use atrest::resource::{KeyLayout, Selection};
-use atrest::snapshot::RebuildOptions;
+use atrest::snapshot::{KeyFilter, RebuildOptions};
 use atrest::transformer::{ProviderKind, ResourceTransformers};
 
-use super::{Named, open};
+use super::{Named, open_whole};
 use crate::args::{FileArgs, OutputArgs, SnapshotDecryptArgs, SnapshotRedactArgs, SnapshotRekeyArgs, TargetArgs};
 use crate::commands::{Keys, STOP, exit_code, layout_of, selection_of, stdout, stop_signal, warn};
 use crate::failure::Failure;
@@ -39,7 +38,7 @@ pub(super) async fn decrypt(args: &SnapshotDecryptArgs, quiet: bool) -> Result<u
 async fn with_keys(args: &SnapshotRekeyArgs, keys: &Keys, change: Change, quiet: bool) -> Result<u8, Failure> {
     let job = Job { target: &args.target, file: &args.file, output: &args.output, quiet };
     let layout = layout_of(&args.layout.etcd_prefix);
-    let named = open(&args.snapshot, &args.file)?;
+    let named = open_whole(&args.snapshot, &args.file)?;
     let what = What { change, keep_unreadable: args.keep_unreadable, only: None, drop_key: None };
     job.run(&named, &layout, keys, what).await
 }
@@ -53,7 +52,7 @@ pub(super) async fn redact(args: &SnapshotRedactArgs, quiet: bool) -> Result<u8,
         ));
     }
     let job = Job { target: &args.target, file: &args.file, output: &args.output, quiet };
-    let named = open(&args.snapshot, &args.file)?;
+    let named = open_whole(&args.snapshot, &args.file)?;
     let keys = Keys::of(&args.config.encryption_provider_config, &args.config.kms, quiet)?;
     let is_meant = |key: &[u8]| {
         is_all
@@ -74,17 +73,14 @@ fn selects(selection: &Selection, key: &[u8]) -> bool {
         && selection.includes(&selection.layout.locate(key))
 }
 
-/// Which keys are meant.
-type Meant<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
-
 /// What is to become of a snapshot.
 struct What<'a> {
     change: Change,
     keep_unreadable: bool,
     /// Whose values are changed; all when there is none.
-    only: Option<Meant<'a>>,
+    only: Option<KeyFilter<'a>>,
     /// Who is left out.
-    drop_key: Option<Meant<'a>>,
+    drop_key: Option<KeyFilter<'a>>,
 }
 
 struct Job<'a> {
@@ -104,7 +100,7 @@ impl Job<'_> {
             transformers,
             layout,
             source: named.name.clone(),
-            source_path: named.path.as_deref(),
+            source_path: named.file(),
             target: &self.target.out,
             change,
             only,
@@ -117,13 +113,10 @@ impl Job<'_> {
                 overwrite: self.target.force,
             },
         };
-        let report = rewrite(&named.snapshot, &options, kms, &Display::new(self.quiet), &STOP).await?;
+        let report = rewrite(&named.snapshot, &options, kms, &Display::new(self.quiet), &STOP)
+            .await
+            .map_err(|error| Failure::from(error).in_file(&named.path))?;
         render::print(&report, self.output.output, &mut stdout())?;
-        Ok(exit_code_of(&report, drop_key.is_some() || only.is_some()))
+        Ok(exit_code(report.complete, report.unreadable_values > 0 || report.target.is_empty()))
     }
-}
-
-/// Of a redaction that found nothing to leave out, the selection is misspelled.
-fn exit_code_of(report: &RewriteReport, redacts: bool) -> u8 {
-    exit_code(report.complete, report.unreadable_values > 0 || (redacts && report.dropped + report.replaced == 0))
 }
