@@ -171,6 +171,25 @@ struct Stray {
     element: u16,
 }
 
+/// Keys from the first, up to but without the second.
+type KeyRange = (Vec<u8>, Option<Vec<u8>>);
+
+/// The same keys in ranges that are in order and do not touch.
+fn merged(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+    ranges.sort_unstable();
+    let mut merged: Vec<KeyRange> = Vec::new();
+    for (from, to) in ranges {
+        match merged.last_mut() {
+            Some((_, end)) if end.as_ref().is_none_or(|end| *end >= from) => {
+                // No end is behind every other.
+                *end = end.take().zip(to).map(|(end, to)| end.max(to));
+            }
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
 impl Snapshot {
     /// Visits every change that is still in the file, oldest first. Records that cannot be read end nothing.
     ///
@@ -211,6 +230,8 @@ impl Snapshot {
                         while let Some(found) = strays.next_if(|stray| stray.revision < record.revision) {
                             stray(found, &mut visit)?;
                         }
+                        // A copy of what the tree still has.
+                        while strays.next_if(|stray| stray.revision == record.revision).is_some() {}
                         problems.inconsistent += u64::from(record.is_inconsistent());
                         let flow = visit(record);
                         ended |= flow.is_break();
@@ -235,7 +256,7 @@ impl Snapshot {
 
     /// The records of the revisions that the tree has lost, from pages that nothing refers to, oldest first.
     fn strays(&self) -> Result<Vec<Stray>, Error> {
-        let mut lost: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        let mut lost: Vec<KeyRange> = Vec::new();
         match self.db().bucket(schema::KEY) {
             Some(bucket) => {
                 self.db().walk(bucket, |item| {
@@ -251,15 +272,15 @@ impl Snapshot {
         if lost.is_empty() {
             return Ok(Vec::new());
         }
+        let lost = merged(lost);
         let mut strays = Vec::new();
         let map = self.db().map_pages(|_, _| {});
         self.carve(&map.used, |carved| {
             if let Carved::Record(record) = carved {
                 let key = record.revision.to_key();
-                let is_lost = |(from, to): &(Vec<u8>, Option<Vec<u8>>)| {
-                    key[..] >= from[..] && to.as_ref().is_none_or(|to| key[..] < to[..])
-                };
-                if lost.iter().any(is_lost) {
+                let before = lost.partition_point(|(from, _)| from[..] <= key[..]);
+                let range = before.checked_sub(1).and_then(|index| lost.get(index));
+                if range.is_some_and(|(_, to)| to.as_ref().is_none_or(|to| key[..] < to[..])) {
                     let Record { revision, tombstone, offset, page, element, encoded, .. } = record;
                     strays.push(Stray { revision, tombstone, offset, len: encoded.len() as u64, page, element });
                 }
@@ -278,5 +299,24 @@ impl Snapshot {
             }),
             bucket => Ok(bucket),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let range = |from: &str, to: Option<&str>| (from.as_bytes().to_vec(), to.map(|to| to.as_bytes().to_vec()));
+        let ranges = vec![
+            range("k", None),
+            range("a", Some("c")),
+            range("b", Some("bb")),
+            range("c", Some("d")),
+            range("f", Some("g")),
+        ];
+        assert_eq!(merged(ranges), [range("a", Some("d")), range("f", Some("g")), range("k", None)]);
+        assert_eq!(merged(vec![range("", None), range("b", Some("c"))]), [range("", None)]);
     }
 }

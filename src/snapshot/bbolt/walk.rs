@@ -114,7 +114,10 @@ impl Walk<'_, '_> {
                             visit(Item::Hazard(Hazard { page, kind: HazardKind::Separator }))?;
                         }
                         if let Some(index) = out_of_order(&children, &bounds) {
-                            visit(damage(Some(index), DamageKind::KeyOrder))?;
+                            // The children are walked all the same: nothing is lost by it.
+                            let offset = page.saturating_mul(meta.page_size);
+                            let (element, kind) = (Some(index), DamageKind::KeyOrder);
+                            visit(Item::Damage(Damage { page, element, offset, kind, lost: None }))?;
                         }
                         stack.push(Frame { children: children.into_iter(), high: bounds.high });
                     }

@@ -155,6 +155,14 @@ impl Context {
         Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
     }
 
+    /// What the source is, in a word.
+    pub(super) const fn kind(&self) -> &'static str {
+        match &self.source {
+            Opened::Etcd { .. } => "etcd",
+            Opened::Snapshot { .. } | Opened::Kine { .. } => "file",
+        }
+    }
+
     /// The selected values, counted.
     pub(super) async fn values(&self) -> Result<Values, Failure> {
         self.of_prefixes(self.selection.prefixes()?, false).await

@@ -17,7 +17,7 @@ pub(super) async fn run(args: &VerifyArgs, quiet: bool) -> Result<u8, Failure> {
     // Whether a key can go is asked of everything in etcd, unless it is said where the API server stores.
     let everywhere = args.removable.is_some() && args.selection.etcd_prefix.is_empty();
     let scope = match everywhere {
-        true => "every key of this etcd that begins with a slash was looked at".to_owned(),
+        true => format!("every key of this {} that begins with a slash was looked at", context.kind()),
         false => context.selection.layout.scope(),
     };
     let options = Options {
