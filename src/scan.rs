@@ -188,7 +188,8 @@ fn look(values: &[StoredValue], options: &Options<'_>) -> Part {
         });
         counted.values += 1;
         counted.bytes += value.value.len() as u64;
-        counted.writes += u64::try_from(value.version).unwrap_or(0);
+        let writes = u64::try_from(value.version).unwrap_or(0);
+        counted.writes = counted.writes.saturating_add(writes);
         counted.oldest_revision = counted.oldest_revision.min(value.mod_revision);
         counted.newest_revision = counted.newest_revision.max(value.mod_revision);
     }
@@ -217,7 +218,8 @@ impl Census {
             report.unexpected += if counted.unexpected { counted.values } else { 0 };
             if counted.row.provider.as_deref() == Some(ProviderKind::AesGcm.name()) {
                 let name = counted.row.key_name.clone().unwrap_or_default();
-                *self.gcm_writes.entry(name).or_default() += counted.writes;
+                let writes = self.gcm_writes.entry(name).or_default();
+                *writes = writes.saturating_add(counted.writes);
             }
             self.add_group(counted, &options.by);
         }
@@ -248,7 +250,7 @@ impl Census {
             });
         group.values += values;
         group.bytes += bytes;
-        group.writes += writes;
+        group.writes = group.writes.saturating_add(writes);
         group.oldest_revision = group.oldest_revision.min(oldest_revision);
         group.newest_revision = group.newest_revision.max(newest_revision);
     }

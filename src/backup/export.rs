@@ -147,6 +147,7 @@ impl Export {
                     .open(&unfinished)
                     .map_err(failed(&unfinished))?;
                 file.write_all(text.as_bytes()).map_err(failed(&unfinished))?;
+                file.sync_all().map_err(failed(&unfinished))?;
                 fs::rename(&unfinished, &path).map_err(failed(&path))?;
                 Ok(Exported::Written)
             }

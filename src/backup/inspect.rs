@@ -8,6 +8,8 @@ use crate::snapshot::wal::{self, Directory, Index, Request};
 use crate::snapshot::{DataDir, Error, Problems, RecordKind, Snapshot, Trailer, View};
 use crate::transformer::Header;
 
+/// How many places of damage are named.
+const SHOWN_DAMAGE: usize = 100;
 /// How many entries of the log that are not in the database are named.
 const SHOWN_ENTRIES: usize = 20;
 
@@ -69,7 +71,7 @@ fn read(snapshot: &Snapshot, report: &mut InspectReport) -> Result<(), Error> {
         .collect();
     let mut buckets: BTreeMap<Vec<u8>, (u64, u64)> =
         db.buckets().iter().map(|bucket| (bucket.name.clone(), (0, 0))).collect();
-    let (mut slack, mut hazards, mut damage) = (0, Vec::new(), Vec::new());
+    let (mut slack, mut hazards, mut damage, mut damaged) = (0, Vec::new(), Vec::new(), 0_u64);
     let map = db.map_pages(|bucket, item| match item {
         Item::Element(element) => {
             if let Some((elements, bytes)) = buckets.get_mut(&bucket.name) {
@@ -78,8 +80,17 @@ fn read(snapshot: &Snapshot, report: &mut InspectReport) -> Result<(), Error> {
             }
         }
         Item::Slack { .. } => slack += 1,
-        Item::Hazard(hazard) => hazards.push(hazard.to_string()),
-        Item::Damage(found) => damage.push(found),
+        Item::Hazard(hazard) => {
+            if hazards.len() < SHOWN_DAMAGE {
+                hazards.push(hazard.to_string());
+            }
+        }
+        Item::Damage(found) => {
+            damaged += 1;
+            if damage.len() < SHOWN_DAMAGE {
+                damage.push(found);
+            }
+        }
     });
     if let (Mode::Strict, Some(found)) = (db.mode(), damage.first()) {
         return Err(DbError::Damaged(found.clone()).into());
@@ -97,8 +108,11 @@ fn read(snapshot: &Snapshot, report: &mut InspectReport) -> Result<(), Error> {
     report.total_keys = status.elements;
     report.total_size = status.size;
     report.hash_kv = snapshot.hash_kv(None)?;
-    report.complete = problems.is_clean() && damage.is_empty();
-    report.warnings.extend(problems.lines().into_iter().map(|line| format!("damaged: {line}")));
+    report.complete = problems.is_clean() && damaged == 0;
+    report.warnings.extend(problems.lines().into_iter().take(SHOWN_DAMAGE).map(|line| format!("damaged: {line}")));
+    if damaged > SHOWN_DAMAGE as u64 {
+        report.warnings.push(format!("{damaged} places are damaged"));
+    }
     let elsewhere = damage.iter().filter(|found| !problems.damage.contains(found));
     report.warnings.extend(elsewhere.map(|found| format!("damaged: {found}")));
     if problems.inconsistent > 0 {
@@ -106,7 +120,11 @@ fn read(snapshot: &Snapshot, report: &mut InspectReport) -> Result<(), Error> {
     }
     if problems.recovered > 0 {
         let recovered = problems.recovered;
-        report.warnings.push(format!("{recovered} records were found in pages that nothing refers to"));
+        report.warnings.push(format!(
+            "{recovered} records of lost revisions were found in pages that nothing refers to; {} of them are from before the last \
+             compaction, which may have removed them",
+            problems.maybe_compacted
+        ));
     }
     report.warnings.extend(hazards);
     report.warnings.extend(map.freelist.map(|problem| format!("the list of free pages: {problem}")));

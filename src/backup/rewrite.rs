@@ -135,6 +135,10 @@ pub async fn rewrite(
         if let Some(records) = &next {
             resolve(records, options, kms, stop).await?;
         }
+        // What a KMS was not asked for any more would pass for unreadable.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         let count = ready.as_ref().map_or(0, |(records, _)| records.len() as u64);
         let remnants = written.remnants.marker();
         let (outcomes, done) = rayon::join(
@@ -151,6 +155,9 @@ pub async fn rewrite(
         for (record, outcome) in records.iter().zip(&mut outcomes) {
             // Of KMS v1 each write takes a data key of its own.
             if let Outcome::NeedsWriteKey(provider) = outcome {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
                 let key = provider.label().clone();
                 kms.prepare_write(provider).await.map_err(|failure| Error::Kms { key, failure })?;
                 *outcome = self::outcome(record, options, &remnants)?;
@@ -174,7 +181,9 @@ pub async fn rewrite(
     if report.complete && !is_in_vain && (report.unreadable_values == 0 || options.keep_unreadable) {
         let done = rebuild.finish(|file| {
             let found = remnants.find(file)?;
-            Ok(found.map(|offset| format!("a value that was replaced, at offset {offset}")))
+            // A value that is left as it is may contain one that was replaced: a line feed more makes it unreadable.
+            let is_kept = options.keep_unreadable && report.unreadable_values > 0;
+            Ok(found.filter(|_| !is_kept).map(|offset| format!("a value that was replaced, at offset {offset}")))
         })?;
         report.target = options.target.display().to_string();
         report.revision = done.head;
@@ -258,6 +267,10 @@ fn writers(options: &RewriteOptions<'_>) -> Vec<Arc<KmsProvider>> {
     let mut writers = BTreeMap::new();
     if matches!(options.change, Change::Rekey | Change::Blank) {
         for (_, list) in options.transformers.lists() {
+            let is_of_secrets = std::ptr::eq(list, options.transformers.transformer_for_resource("", "secrets"));
+            if options.change == Change::Blank && !is_of_secrets {
+                continue;
+            }
             writers.extend(list.write_kms().map(|provider| (provider.index(), Arc::clone(provider))));
         }
     }
@@ -274,7 +287,11 @@ async fn resolve(
     if options.change == Change::Keep {
         return Ok(());
     }
-    let records = batch.iter().map(RebuildSource::kv).collect::<Result<Vec<_>, _>>()?;
+    let mut records = batch.iter().map(RebuildSource::kv).collect::<Result<Vec<_>, _>>()?;
+    records.retain(|kv| {
+        let is_secret = || options.layout.locate(kv.key).resource() == Some(ResourceRef::new("", "secrets"));
+        options.only.is_none_or(|only| only(kv.key)) && (options.change != Change::Blank || is_secret())
+    });
     let wanted = Wanted::by(options.transformers, options.layout, records.iter().map(|kv| (kv.key, kv.value)));
     if !wanted.is_empty() {
         kms.resolve(wanted, stop).await;
@@ -302,7 +319,18 @@ fn outcome(
         return keep();
     }
     let location = options.layout.locate(kv.key);
-    let Location::Object { resource, .. } = &location else { return keep() };
+    let Location::Object { resource, .. } = &location else {
+        // Ciphertext at no object's key: whoever drops the old key afterwards would lose it.
+        let is_cipher = !matches!(Header::parse(kv.value), Header::Plaintext);
+        let judge = Judge::new(options.transformers, options.layout);
+        return match is_cipher && options.change != Change::Blank {
+            true => {
+                let row = judge.judge(&snapshot::stored_value(&kv)).row;
+                Ok(Outcome::Unreadable(Box::new(row), remnants.kept(kv.value)))
+            }
+            false => keep(),
+        };
+    };
     let blanks = options.change == Change::Blank;
     if blanks && *resource != ResourceRef::new("", "secrets") {
         return keep();

@@ -4,7 +4,7 @@ use prost::encoding::encode_varint;
 use zeroize::Zeroizing;
 
 use super::view::LAST_APPLIED;
-use super::{Error, Format, Map, PROTOBUF_MAGIC, Value, decode};
+use super::{Error, Format, PROTOBUF_MAGIC, Value, decode};
 use crate::protobuf::{self, Field, Reader};
 
 /// What stands in place of each value.
@@ -27,9 +27,9 @@ pub fn blank_secret(plaintext: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
     }
     match format {
         Format::Protobuf => envelope(plaintext, format),
-        Format::Json | Format::Cbor => Ok(json(object.value)),
-        // API servers read it, and write protobuf.
-        Format::LegacyBase64 => Err(Error::UnknownFormat { len: plaintext.len() }),
+        Format::Json => json(object.value, format),
+        // API servers write none of these for Secrets.
+        Format::LegacyBase64 | Format::Cbor => Err(Error::UnknownFormat { len: plaintext.len() }),
     }
 }
 
@@ -56,7 +56,9 @@ fn envelope(plaintext: &[u8], format: Format) -> Result<Zeroizing<Vec<u8>>, Erro
     while let Some((number, field)) = fields.next_field().map_err(malformed)? {
         match (number, field) {
             (2, Field::Bytes(raw)) => put(2, Field::Bytes(&message(raw).map_err(malformed)?), &mut out),
-            (number, field) => put(number, field, &mut out),
+            // Type, encoding and media type; whatever else there is, is no part of an envelope.
+            (1 | 3 | 4, Field::Bytes(_)) => put(number, field, &mut out),
+            _ => {}
         }
     }
     Ok(out)
@@ -136,12 +138,15 @@ fn put(number: u32, field: Field<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn json(mut value: Value) -> Zeroizing<Vec<u8>> {
-    let blank = |map: Option<&mut Map>, with: &str| {
-        map.into_iter().flat_map(Map::iter_mut).for_each(|(_, value)| *value = Value::from(with));
-    };
-    blank(value.get_mut("data").and_then(Value::as_object_mut), BLANK_BASE64);
-    blank(value.get_mut("stringData").and_then(Value::as_object_mut), "REDACTED");
+fn json(mut value: Value, format: Format) -> Result<Zeroizing<Vec<u8>>, Error> {
+    for (field, with) in [("data", BLANK_BASE64), ("stringData", "REDACTED")] {
+        match value.get_mut(field) {
+            Some(Value::Object(entries)) => entries.iter_mut().for_each(|(_, value)| *value = Value::from(with)),
+            // No API server reads it; it may be a secret all the same.
+            Some(_) => _ = value.remove(field),
+            None => {}
+        }
+    }
     let metadata = value.get_mut("metadata");
     if let Some(annotations) = metadata.and_then(|metadata| metadata.get_mut("annotations")) {
         annotations.remove(LAST_APPLIED);
@@ -152,9 +157,9 @@ fn json(mut value: Value) -> Zeroizing<Vec<u8>> {
             root.iter().map(|(key, _)| key.to_owned()).filter(|key| !known.contains(&&key[..])).collect();
         others.iter().for_each(|key| _ = root.remove(key));
     }
-    let mut out = Zeroizing::new(serde_json::to_vec(&value).unwrap_or_default());
+    let mut out = Zeroizing::new(serde_json::to_vec(&value).map_err(|_| Error::Malformed { format, offset: 0 })?);
     out.push(b'\n');
-    out
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -204,6 +209,20 @@ mod tests {
             std::str::from_utf8(&blank).unwrap(),
             "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"UkVEQUNURUQ=\"},\"kind\":\"Secret\",\"metadata\":{\"annotations\":{},\"name\":\"x\"}}\n"
         );
+    }
+
+    /// Data that is no object was left as it was.
+    #[test]
+    fn data_of_another_form_goes() {
+        for data in [r#""hunter2""#, r#"["hunter2"]"#, "7"] {
+            let stored = format!(r#"{{"kind":"Secret","apiVersion":"v1","data":{data},"stringData":{data}}}"#);
+            let blank = blank_secret(stored.as_bytes()).unwrap();
+            assert_eq!(std::str::from_utf8(&blank).unwrap(), "{\"apiVersion\":\"v1\",\"kind\":\"Secret\"}\n");
+        }
+        let type_meta = [field(1, b"v1"), field(2, b"Secret")].concat();
+        let stored =
+            [PROTOBUF_MAGIC, &field(1, &type_meta), &field(2, &field(3, b"Opaque")), &field(9, b"hunter2")].concat();
+        assert!(!blank_secret(&stored).unwrap().windows(7).any(|part| part == b"hunter2"));
     }
 
     #[test]

@@ -50,6 +50,8 @@ impl Snapshot {
         for (first, count) in used.gaps() {
             // The pages up to this one belong to a run whose records were found.
             let mut known_to = first;
+            // Pages may claim any number of others: no more is read of them all than twice what there is.
+            let mut left = 2 * count;
             for page in first..first + count {
                 let offset = page * page_size;
                 let len = page_size.min(input.len().saturating_sub(offset));
@@ -57,7 +59,8 @@ impl Snapshot {
                 let pages = u64::from(header.overflow) + 1;
                 let is_leaf = header.id == page && header.flags == LEAF && pages <= first + count - page;
                 let mut carved = 0;
-                if is_leaf && (page + pages) * page_size <= input.len() {
+                if is_leaf && page >= known_to && pages <= left && (page + pages) * page_size <= input.len() {
+                    left -= pages;
                     let bytes = pager.bytes(offset, pages * page_size)?;
                     carved = carve_leaf(page, offset, bytes, header, &mut visit);
                 }
@@ -79,7 +82,11 @@ impl Snapshot {
 fn carve_leaf(page: u64, offset: u64, bytes: &[u8], header: PageHeader, visit: &mut impl FnMut(Carved<'_>)) -> u64 {
     let Ok(leaf) = Leaf::new(page, offset, bytes, header) else { return 0 };
     let mut carved = 0;
+    // Elements that share bytes are not what bbolt wrote.
+    let mut left = bytes.len();
     for element in (0..leaf.count).filter_map(|index| leaf.element(index).ok()) {
+        let Some(rest) = left.checked_sub(element.key.len() + element.value.len()) else { break };
+        left = rest;
         if element.is_bucket {
             continue;
         }

@@ -32,23 +32,23 @@ impl Snapshot {
         let mut crc = Crc::default();
         let mut elements = 0;
         let mut revision = 0;
-        for bucket in self.db().buckets() {
-            crc.add(&bucket.name);
-            let is_key = bucket.name == super::schema::KEY;
-            self.db().elements(
-                bucket,
-                |element| {
-                    crc.add(element.key);
-                    crc.add(element.value);
-                    elements += 1;
-                    if is_key {
-                        revision = Revision::parse(element.key).map_or(revision, |(revision, _)| revision.main);
-                    }
-                    ControlFlow::Continue(())
-                },
-                &mut damaged,
-            )?;
-        }
+        let mut buckets = self.db().buckets().iter().peekable();
+        self.db().all_elements(
+            |bucket, element| {
+                // The names of those before it too that are empty.
+                while let Some(begun) = buckets.next_if(|begun| begun.name <= bucket.name) {
+                    crc.add(&begun.name);
+                }
+                crc.add(element.key);
+                crc.add(element.value);
+                elements += 1;
+                if bucket.name == super::schema::KEY {
+                    revision = Revision::parse(element.key).map_or(revision, |(revision, _)| revision.main);
+                }
+            },
+            &mut damaged,
+        )?;
+        buckets.for_each(|bucket| crc.add(&bucket.name));
         let meta = self.db().meta();
         Ok(Status { hash: crc.value(), revision, elements, size: meta.high_water.saturating_mul(meta.page_size) })
     }
@@ -62,12 +62,12 @@ impl Snapshot {
     pub fn hash_kv(&self, revision: Option<i64>) -> Result<u32, Error> {
         let limit = revision.unwrap_or(i64::MAX);
         let compacted = self.meta().finished_compact_revision.unwrap_or(-1);
-        // Of what was to be compacted, only the last state of each key counts.
+        // Of what was compacted, only what is still the last state of its key at this revision counts.
         let hasher = RandomState::new();
         let mut newest: HashMap<u64, Revision> = HashMap::new();
         let mut problems = Problems::default();
         self.records(&mut problems, |record| {
-            if record.revision.main > compacted {
+            if record.revision.main > limit {
                 return ControlFlow::Break(());
             }
             let key = hasher.hash_one(record.kv.key);

@@ -17,7 +17,10 @@ pub(super) fn open(path: &Path) -> Result<Input, Error> {
     let failed = |source| Error::Open { path: path.to_owned(), source };
     if path == Path::new("-") {
         let mut bytes = Vec::new();
-        io::stdin().lock().take(MAX_UNPACKED).read_to_end(&mut bytes).map_err(failed)?;
+        io::stdin().lock().take(MAX_UNPACKED + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > MAX_UNPACKED {
+            return Err(failed(io::ErrorKind::FileTooLarge.into()));
+        }
         return match Kind::of(&bytes)? {
             Kind::Plain => Ok(bytes.into()),
             Kind::Compressed(compression) => unpack(compression, io::Cursor::new(bytes)),

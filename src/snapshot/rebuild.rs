@@ -13,7 +13,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::bbolt::{Bucket, Element, Item, Mode, Pager, Writer};
+use super::bbolt::{Bucket, Element, Item, Mode, Pager, Warning, Writer};
 use super::error::Unverified;
 use super::hash::Crc;
 use super::input::Input;
@@ -106,6 +106,8 @@ pub struct Rebuild<'a> {
     places: Arc<[Place]>,
     /// Over the records that were written.
     sum: Crc,
+    /// Over the elements of the other buckets.
+    others: Crc,
     /// Whether anything is other than it was.
     changed: bool,
     /// Up to which revision the new file says that it was compacted.
@@ -205,11 +207,13 @@ impl<'a> Rebuild<'a> {
             _ => {}
         }
         let planned = planned?;
+        // All of it is read: buckets that share pages would be written more often than they are there.
+        snapshot.db().all_elements(|_, _| {}, |_| {})?;
         let failed = |source| Error::Write { path: target.to_owned(), source };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::metadata(directory).map_err(failed)?;
         let temporary = tempfile::Builder::new()
-            .prefix(".atrest-")
+            .prefix(&format!(".atrest-{}-", std::process::id()))
             .suffix(".part")
             .permissions(fs::Permissions::from_mode(0o600))
             .tempfile_in(directory)
@@ -226,6 +230,7 @@ impl<'a> Rebuild<'a> {
             writer,
             places: planned.places.into(),
             sum: Crc::default(),
+            others: Crc::default(),
             changed: planned.rebuilt.dropped > 0 || planned.history_dropped,
             compacted: planned.history_dropped.then_some(planned.rebuilt.head),
             rebuilt: Rebuilt { history_dropped: planned.history_dropped, ..planned.rebuilt },
@@ -302,7 +307,7 @@ impl<'a> Rebuild<'a> {
         remnant: impl FnOnce(&Input) -> Result<Option<String>, Error> + Send,
     ) -> Result<Rebuilt, Error> {
         self.copy_buckets(|name| name > schema::KEY)?;
-        let Self { snapshot, target, temporary, writer, sum, changed, mut rebuilt, options, .. } = self;
+        let Self { snapshot, target, temporary, writer, sum, others, changed, mut rebuilt, options, .. } = self;
         let failed = |source| Error::Write { path: target.clone(), source };
         let (out, meta) = writer.finish(snapshot.db().meta().txid).map_err(failed)?;
         let mut file = out.into_inner().map_err(|error| failed(error.into_error()))?;
@@ -312,7 +317,7 @@ impl<'a> Rebuild<'a> {
         // The file is read three times, to hash it, to compare it and to search it: all at once.
         let (sha256, (verified, found)) = rayon::join(
             || sha256_of(again.db().input(), len),
-            || rayon::join(|| verify(&again, sum.value(), &rebuilt), || remnant(again.db().input())),
+            || rayon::join(|| verify(&again, [sum.value(), others.value()], &rebuilt), || remnant(again.db().input())),
         );
         let (sha256, status) = (sha256.map_err(failed)?, verified?);
         if !changed && !options.drop_alarms && status.hash != snapshot.status(|_| {})?.hash {
@@ -323,6 +328,10 @@ impl<'a> Rebuild<'a> {
         }
         if let Some(what) = found? {
             return Err(Error::Unverified(Unverified::Remnant(what)));
+        }
+        // What was read in several passes must be of one state.
+        if snapshot.db().has_changed()? {
+            return Err(Error::Changed(Warning::Changed));
         }
         file.seek(SeekFrom::Start(len)).and_then(|_| file.write_all(&sha256)).map_err(failed)?;
         file.sync_all().map_err(failed)?;
@@ -347,6 +356,7 @@ impl<'a> Rebuild<'a> {
         for bucket in snapshot.db().buckets().iter().filter(|bucket| wanted(&bucket.name)) {
             self.writer.bucket(&bucket.name, bucket.sequence).map_err(|source| self.failed(source))?;
             for (key, value) in self.elements_of(bucket)? {
+                add_record(&mut self.others, &key, &value);
                 self.writer.put(&key, &value).map_err(|source| self.failed(source))?;
             }
         }
@@ -464,16 +474,16 @@ fn sha256_of(input: &Input, len: u64) -> io::Result<[u8; 32]> {
 }
 
 /// Reads a finished file as strictly as any, and compares its records with those that were meant.
-fn verify(again: &Snapshot, records: u32, rebuilt: &Rebuilt) -> Result<Status, Error> {
+fn verify(again: &Snapshot, sums: [u32; 2], rebuilt: &Rebuilt) -> Result<Status, Error> {
     let refused = |what| Err(Error::Unverified(what));
-    let mut sum = Crc::default();
+    let (mut sum, mut others) = (Crc::default(), Crc::default());
     let (mut count, mut wrong) = (0, None);
     let map = again.db().map_pages(|bucket, item| match item {
         Item::Element(element) if bucket.name == schema::KEY => {
             add_record(&mut sum, element.key, element.value);
             count += 1;
         }
-        Item::Element(_) => {}
+        Item::Element(element) => add_record(&mut others, element.key, element.value),
         Item::Damage(damage) => wrong = Some(damage.to_string()),
         Item::Hazard(hazard) => wrong = Some(hazard.to_string()),
         Item::Slack { page, .. } => wrong = Some(format!("page {page} has bytes behind its elements")),
@@ -481,7 +491,7 @@ fn verify(again: &Snapshot, records: u32, rebuilt: &Rebuilt) -> Result<Status, E
     if let Some(wrong) = wrong {
         return refused(Unverified::Damage(wrong));
     }
-    if count != rebuilt.records || sum.value() != records {
+    if count != rebuilt.records || [sum.value(), others.value()] != sums {
         return refused(Unverified::Records);
     }
     let meta = again.db().meta();

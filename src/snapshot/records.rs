@@ -105,6 +105,8 @@ pub struct Problems {
     pub inconsistent: u64,
     /// How many records that the tree lost were found in pages that nothing refers to.
     pub recovered: u64,
+    /// How many of those are from before the last compaction, which may have removed them: keys that were deleted may be among them.
+    pub maybe_compacted: u64,
 }
 
 impl Problems {
@@ -210,12 +212,14 @@ impl Snapshot {
         };
         let mut strays = strays.into_iter().peekable();
         let mut pager = Pager::new(self.db().input());
-        let mut damage = Vec::new();
-        let mut recovered = 0;
+        let mut damaged = Problems::default();
+        let compacted = self.meta().scheduled_compact_revision.max(self.meta().finished_compact_revision);
+        let (mut recovered, mut maybe_compacted) = (0, 0);
         let mut stray = |stray: Stray, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>| {
             let Ok(encoded) = pager.bytes(stray.offset, stray.len) else { return ControlFlow::Continue(()) };
             let Ok(kv) = KeyValue::parse(encoded) else { return ControlFlow::Continue(()) };
             recovered += 1;
+            maybe_compacted += u64::from(compacted.is_some_and(|compacted| stray.revision.main <= compacted));
             let Stray { revision, tombstone, offset, page, element, .. } = stray;
             visit(Record { revision, tombstone, kv, page, element, offset, encoded })
         };
@@ -243,14 +247,18 @@ impl Snapshot {
                         ControlFlow::Continue(())
                     }
                 },
-                |found| damage.push(found),
+                |found| damaged.add_damage(found),
             );
         }
         while let Some(found) = strays.next().filter(|_| !ended) {
             ended |= stray(found, &mut visit).is_break();
         }
-        self.db().damage().iter().cloned().chain(damage).for_each(|damage| problems.add_damage(damage));
+        self.db().damage().iter().cloned().for_each(|damage| problems.add_damage(damage));
+        let more = damaged.damaged - damaged.damage.len() as u64;
+        damaged.damage.into_iter().for_each(|damage| problems.add_damage(damage));
+        problems.damaged += more;
         problems.recovered += recovered;
+        problems.maybe_compacted += maybe_compacted;
         Ok(walked?)
     }
 

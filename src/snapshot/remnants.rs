@@ -47,8 +47,8 @@ const WINDOW: usize = 16;
 const ANCHOR_BITS: u32 = 4;
 /// So much is searched at once by one thread.
 const CHUNK: u64 = 4 * 1024 * 1024;
-/// Any odd number will do.
-const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Spreads hashes over a filter.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Makes what [`Remnants`] notes of values.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Marker {
     pub fn removed(&self, value: &[u8]) -> Option<Removed> {
         let mut anchor = None;
         let mut last = None;
-        windows(value, |hash, end| {
+        windows(base(&self.0), value, |hash, end| {
             last = Some((hash, end));
             if is_anchor(hash) {
                 anchor = Some((hash, end));
@@ -85,16 +85,21 @@ impl Marker {
     }
 }
 
+/// What windows are hashed by: odd, and nothing that whoever made the file can know.
+fn base(hasher: &RandomState) -> u64 {
+    hasher.hash_one(0) | 1
+}
+
 fn is_anchor(hash: u64) -> bool {
     hash >> (64 - ANCHOR_BITS) == 0
 }
 
 /// Hands the hash of each window, and where it ends, to `visit`, as long as that returns true.
-fn windows(bytes: &[u8], mut visit: impl FnMut(u64, usize) -> bool) {
+fn windows(base: u64, bytes: &[u8], mut visit: impl FnMut(u64, usize) -> bool) {
     let Some(first) = bytes.first_chunk::<WINDOW>() else { return };
-    let step = |hash: u64, byte: u8| hash.wrapping_mul(BASE).wrapping_add(u64::from(byte) + 1);
+    let step = |hash: u64, byte: u8| hash.wrapping_mul(base).wrapping_add(u64::from(byte) + 1);
     let mut hash = first.iter().fold(0, |hash, byte| step(hash, *byte));
-    let leaving = (0..WINDOW).fold(1, |power: u64, _| power.wrapping_mul(BASE));
+    let leaving = (0..WINDOW).fold(1, |power: u64, _| power.wrapping_mul(base));
     if !visit(hash, WINDOW) {
         return;
     }
@@ -121,7 +126,7 @@ impl Filter {
     }
 
     fn place(&self, hash: u64) -> (usize, u64) {
-        let bit = hash.wrapping_mul(BASE) >> (64 - self.bits);
+        let bit = hash.wrapping_mul(SPREAD) >> (64 - self.bits);
         (usize::try_from(bit / 64).unwrap_or(0), 1 << (bit % 64))
     }
 
@@ -196,7 +201,7 @@ impl Remnants {
         let mut bytes = Vec::new();
         file.read_into(from, end - from, &mut bytes)?;
         let mut found = Ok(None);
-        windows(&bytes, |hash, window_end| {
+        windows(base(&self.hasher), &bytes, |hash, window_end| {
             let may_be = match is_anchor(hash) {
                 true => self.filter.may_contain(hash),
                 false => !self.unanchored.is_empty && self.unanchored.may_contain(hash),

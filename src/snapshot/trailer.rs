@@ -64,7 +64,11 @@ impl Trailer {
         let mut stored = [0; LEN];
         input.read_at(body, &mut stored)?;
         if stored == [0; LEN] {
-            return Ok(if bytes == LEN as u64 { Self::Zeroed } else { Self::Missing { zeros: bytes } });
+            return Ok(match bytes == LEN as u64 {
+                true => Self::Zeroed,
+                false if is_zero(input, pages)? => Self::Missing { zeros: bytes },
+                false => Self::Unexpected { bytes },
+            });
         }
         let mut hash = Sha256::new();
         let mut buffer = Vec::new();

@@ -98,6 +98,8 @@ pub enum DamageKind {
     ElementFlags(u32),
     /// The header of a bucket cannot be.
     Bucket,
+    /// More buckets than etcd can have.
+    TooManyBuckets,
 }
 
 impl fmt::Display for Damage {
@@ -126,9 +128,11 @@ impl fmt::Display for DamageKind {
             Self::EmptyKey => f.write_str("it has no key"),
             Self::Overlap => f.write_str("it shares bytes with another element"),
             Self::KeyOrder => f.write_str("its key is out of order"),
+            Self::ElementFlags(0) => f.write_str("a value where a bucket belongs"),
             Self::ElementFlags(1) => f.write_str("a bucket where none belongs"),
             Self::ElementFlags(flags) => write!(f, "unknown flags {flags:#x}"),
             Self::Bucket => f.write_str("not the header of a bucket"),
+            Self::TooManyBuckets => f.write_str("there are more buckets than etcd can have"),
         }
     }
 }

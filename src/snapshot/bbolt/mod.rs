@@ -121,6 +121,8 @@ pub struct Db {
 
 /// More buckets than etcd will ever have.
 const MAX_BUCKETS: usize = 10_000;
+/// What is kept of the damage in the root bucket.
+const MAX_DAMAGE: usize = 1000;
 
 impl Db {
     /// Finds the meta pages and reads the root bucket.
@@ -139,18 +141,23 @@ impl Db {
         let walk = &mut Walk { meta, input: &input, used: &mut root_pages, of_buckets: true, slack: false };
         _ = walk.tree(meta.root, &mut |item| {
             let found = match item {
-                Item::Element(element) if element.is_bucket && buckets.len() < MAX_BUCKETS => {
-                    Bucket::parse(&element).map(|bucket| buckets.push(bucket)).map_err(|kind| {
-                        let index = Some(element.index);
-                        Damage { page: element.page, element: index, offset: element.offset, kind, lost: None }
-                    })
+                Item::Element(element) if !element.is_bucket || buckets.len() >= MAX_BUCKETS => {
+                    // etcd has nothing but buckets here, and not so many.
+                    let kind = if element.is_bucket { DamageKind::TooManyBuckets } else { DamageKind::ElementFlags(0) };
+                    let index = Some(element.index);
+                    Err(Damage { page: element.page, element: index, offset: element.offset, kind, lost: None })
                 }
+                Item::Element(element) => Bucket::parse(&element).map(|bucket| buckets.push(bucket)).map_err(|kind| {
+                    let index = Some(element.index);
+                    Damage { page: element.page, element: index, offset: element.offset, kind, lost: None }
+                }),
                 Item::Damage(damage) => Err(damage),
-                // etcd has nothing but buckets here; what else there is, is kept by bbolt and read by nobody.
-                Item::Element(_) | Item::Hazard(_) | Item::Slack { .. } => Ok(()),
+                Item::Hazard(_) | Item::Slack { .. } => Ok(()),
             };
             if let Err(found) = found {
-                damage.push(found);
+                if damage.len() < MAX_DAMAGE {
+                    damage.push(found);
+                }
                 if options.mode == Mode::Strict {
                     return ControlFlow::Break(());
                 }
@@ -245,6 +252,38 @@ impl Db {
             Item::Hazard(_) | Item::Slack { .. } => ControlFlow::Continue(()),
         });
         first.map_or(Ok(()), |damage| Err(Error::Damaged(damage)))
+    }
+
+    /// Visits the elements of all buckets, each page once: buckets cannot share any.
+    ///
+    /// # Errors
+    ///
+    /// As [`elements`](Self::elements).
+    pub fn all_elements(
+        &self,
+        mut visit: impl FnMut(&Bucket, Element<'_>),
+        mut damaged: impl FnMut(Damage),
+    ) -> Result<(), Error> {
+        let mut used = self.root_pages.clone();
+        for bucket in &self.buckets {
+            let mut first = None;
+            _ = self.walk_marking(bucket, &mut used, false, &mut |item| {
+                match item {
+                    Item::Element(element) => visit(bucket, element),
+                    Item::Damage(damage) if self.mode == Mode::Strict => {
+                        first = Some(damage);
+                        return ControlFlow::Break(());
+                    }
+                    Item::Damage(damage) => damaged(damage),
+                    Item::Hazard(_) | Item::Slack { .. } => {}
+                }
+                ControlFlow::Continue(())
+            });
+            if let Some(damage) = first {
+                return Err(Error::Damaged(damage));
+            }
+        }
+        Ok(())
     }
 
     fn walk_marking(

@@ -179,6 +179,8 @@ impl Walk<'_, '_> {
             Item::Damage(Damage { page: leaf.page, element: Some(index), offset, kind, lost })
         };
         let overlap = leaf.overlap();
+        // Elements that share bytes could be more work than the file is long.
+        let mut left = leaf.bytes.len();
         for index in 0..leaf.count {
             if overlap == Some(index) {
                 visit(damage(index, DamageKind::Overlap, None))?;
@@ -190,6 +192,13 @@ impl Walk<'_, '_> {
                     continue;
                 }
             };
+            let Some(rest) = left.checked_sub(element.key.len() + element.value.len()) else {
+                if overlap != Some(index) {
+                    visit(damage(index, DamageKind::Overlap, None))?;
+                }
+                continue;
+            };
+            left = rest;
             let in_bounds = element.key >= bounds.low.as_slice()
                 && bounds.high.as_ref().is_none_or(|high| element.key < high.as_slice());
             // The first key may be empty of bytes before it only when nothing came yet: keys are never empty.

@@ -50,8 +50,9 @@ pub(super) fn decrypt(args: &DecryptArgs, quiet: bool) -> Result<u8, Failure> {
         ));
     };
     let runtime = Runtime::new().map_err(Failure::Output)?;
-    let value = runtime.block_on(value_of(file, key.as_bytes()))?;
-    run(&args.crypt, Direction::Decrypt, Some(value), quiet)
+    let (value, of_file) = runtime.block_on(value_of(file, key.as_bytes(), quiet))?;
+    let code = run(&args.crypt, Direction::Decrypt, Some(value), quiet)?;
+    Ok(code.max(of_file))
 }
 
 fn run(args: &CryptArgs, direction: Direction, value: Option<StoredValue>, quiet: bool) -> Result<u8, Failure> {

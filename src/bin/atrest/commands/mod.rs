@@ -15,8 +15,8 @@ mod verify;
 use std::fmt;
 use std::io::{BufWriter, Read as _, StdoutLock, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use atrest::config::{EncryptionConfiguration, Options};
 use atrest::kms::Kms;
@@ -92,6 +92,18 @@ fn user_of(source: &EtcdArgs) -> Result<Option<(String, Password)>, Failure> {
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// Where a file is being written, which must not be left there when the program ends at once: it may hold everything in the clear.
+static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn remove_unfinished() {
+    let directory = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(entries) = directory.and_then(|directory| std::fs::read_dir(directory).ok()) else { return };
+    let ours = format!(".atrest-{}-", std::process::id());
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours)) {
+        _ = std::fs::remove_file(entry.path());
+    }
+}
+
 /// Set by the first SIGINT or SIGTERM; the second ends the program at once.
 fn stop_signal() -> &'static AtomicBool {
     tokio::spawn(async {
@@ -106,6 +118,7 @@ fn stop_signal() -> &'static AtomicBool {
                 _ = terminate.recv() => {}
             }
             if STOP.swap(true, Ordering::SeqCst) {
+                remove_unfinished();
                 std::process::exit(i32::from(PARTIAL));
             }
             _ = writeln!(std::io::stderr(), "atrest: stopping; once more to stop at once");

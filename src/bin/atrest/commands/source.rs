@@ -11,7 +11,8 @@ use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
 use atrest::source::{Page, Source, StoredValue};
 use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
 
-use super::{STOP, given, selection_of, stop_signal, user_of};
+use super::snapshot::is_suspicious;
+use super::{STOP, exit_code, given, selection_of, stop_signal, user_of};
 use crate::args::{EtcdArgs, FileArgs, SelectionArgs, SourceArgs};
 use crate::failure::Failure;
 use crate::progress::Display;
@@ -280,8 +281,14 @@ impl Condition {
         }
         if problems.recovered > 0 {
             self.notes.push(format!(
-                "{} records that the tree has lost were found in pages that nothing refers to",
+                "{} records of lost revisions were found in pages that nothing refers to",
                 problems.recovered
+            ));
+        }
+        if problems.maybe_compacted > 0 {
+            self.notes.push(format!(
+                "{} of them are from before the last compaction: keys that were deleted may be among them",
+                problems.maybe_compacted
             ));
         }
         if problems.inconsistent > 0 {
@@ -290,26 +297,32 @@ impl Condition {
     }
 }
 
-/// The value of a key in a file.
-pub(super) async fn value_of(args: &FileArgs, key: &[u8]) -> Result<StoredValue, Failure> {
+/// The value of a key in a file, and the exit code that the state of the file deserves.
+pub(super) async fn value_of(args: &FileArgs, key: &[u8], quiet: bool) -> Result<(StoredValue, u8), Failure> {
     let prefixes = vec![key.to_vec()];
-    let mut values = match &args.kine {
+    let (mut values, suspicious) = match &args.kine {
         Some(path) => {
             let failed = |error| Failure::Kine(error).in_file(path);
             let view = kine::View { revision: args.revision, prefixes, history: false };
             let kine = Arc::new(Kine::open(path).map_err(failed)?);
-            Values::Kine(kine::Values::new(&kine, &view).map_err(failed)?, Arc::default(), path.clone())
+            let values = kine::Values::new(&kine, &view).map_err(failed)?;
+            (Values::Kine(values, Arc::default(), path.clone()), false)
         }
         None => {
-            let OpenedFile { snapshot, path, .. } = open_file(args)?;
+            let OpenedFile { snapshot, path, name } = open_file(args)?;
             let view = View { revision: args.revision, prefixes, ..View::default() };
             let values = snapshot::Values::new(&snapshot, &view).map_err(|error| Failure::of_snapshot(&path, error))?;
-            Values::Snapshot(values, path)
+            let is_data_dir = args.snapshot.is_none();
+            let suspicious = is_suspicious(&snapshot, &name, is_data_dir, args.skip_hash_check, quiet)?;
+            (Values::Snapshot(values, path), suspicious)
         }
     };
+    let mut condition = Condition { suspicious, ..Condition::default() };
+    condition.add_problems(&values.problems());
+    condition.notes.iter().for_each(|note| super::warn(quiet, format_args!("{note}")));
     while let Some(page) = values.next_page().await? {
         if let Some(value) = page.values.into_iter().find(|value| value.key == key) {
-            return Ok(value);
+            return Ok((value, exit_code(!condition.partial, condition.suspicious)));
         }
     }
     Err(Failure::NotFound { resource: String::new(), name: String::from_utf8_lossy(key).into_owned() })

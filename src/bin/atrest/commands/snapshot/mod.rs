@@ -8,6 +8,7 @@ mod rewrite;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use atrest::snapshot::bbolt::Warning;
 use atrest::snapshot::{DataDir, Snapshot};
 
 use super::source::{OpenedFile, is_as_expected, open_file};
@@ -53,7 +54,7 @@ impl Named {
     }
 }
 
-fn is_suspicious(
+pub(super) fn is_suspicious(
     snapshot: &Snapshot,
     name: &str,
     is_data_dir: bool,
@@ -65,7 +66,11 @@ fn is_suspicious(
         let skipped = if skip_hash_check { " (--skip-hash-check)" } else { "" };
         warn(quiet, format_args!("{name}: {trailer}{skipped}"));
     }
-    Ok(trailer.is_wrong() && !skip_hash_check)
+    let has_changed = snapshot.db().has_changed().map_err(atrest::snapshot::Error::from)?;
+    if has_changed {
+        warn(quiet, format_args!("{name}: {}", Warning::Changed));
+    }
+    Ok(has_changed || (trailer.is_wrong() && !skip_hash_check))
 }
 
 /// Opens a file of which all revisions are meant.

@@ -1,3 +1,5 @@
+use std::sync::PoisonError;
+
 use atrest::backup::{Change, RewriteOptions, rewrite};
 use atrest::kms::Kms;
 use atrest::resource::{KeyLayout, Selection};
@@ -6,7 +8,7 @@ use atrest::transformer::{ProviderKind, ResourceTransformers};
 
 use super::{Named, open_whole};
 use crate::args::{FileArgs, OutputArgs, SnapshotDecryptArgs, SnapshotRedactArgs, SnapshotRekeyArgs, TargetArgs};
-use crate::commands::{Keys, STOP, exit_code, layout_of, selection_of, stdout, stop_signal, warn};
+use crate::commands::{Keys, STOP, UNFINISHED, exit_code, layout_of, selection_of, stdout, stop_signal, warn};
 use crate::failure::Failure;
 use crate::progress::Display;
 use crate::render;
@@ -92,6 +94,9 @@ struct Job<'a> {
 
 impl Job<'_> {
     async fn run(&self, named: &Named, layout: &KeyLayout, keys: &Keys, what: What<'_>) -> Result<u8, Failure> {
+        let directory = self.target.out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(std::path::Path::new(".")).to_owned();
+        *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory);
         stop_signal();
         let What { change, keep_unreadable, only, drop_key } = what;
         let transformers: &ResourceTransformers = &keys.transformers;
