@@ -186,21 +186,26 @@ fn warn(snapshot: &Snapshot, is_data_dir: bool, report: &mut InspectReport) {
     report.warnings.extend(warnings);
 }
 
-/// Names what a crash has left in the log and not yet in the database.
+/// What a crash, or the last tenth of a second, has left in the write-ahead log and not in the database: each entry in a line.
+///
+/// # Errors
+///
+/// When the log cannot be read.
+pub fn not_yet_in_db(data_dir: &DataDir, consistent_index: u64) -> Result<Vec<String>, wal::Error> {
+    let log = Directory::list(&data_dir.wal())?.open()?;
+    let index = Index::build(&log, wal::Mode::Salvage)?;
+    let wanted: Vec<_> = index.not_yet_in_db(consistent_index).map(|entry| entry.index).collect();
+    let mut entries = Vec::new();
+    index.visit(&log, |indexed, entry| {
+        if wanted.binary_search(&indexed.index).is_ok() && indexed.fate == wal::Fate::Effective {
+            entries.push(format!("{}: {}", indexed.index, Request::parse(&entry)));
+        }
+    })?;
+    Ok(entries)
+}
+
 fn look_at_log(data_dir: &DataDir, consistent_index: u64, report: &mut InspectReport) {
-    let entries = || -> Result<Vec<String>, wal::Error> {
-        let log = Directory::list(&data_dir.wal())?.open()?;
-        let index = Index::build(&log, wal::Mode::Salvage)?;
-        let wanted: Vec<_> = index.not_yet_in_db(consistent_index).map(|entry| entry.index).collect();
-        let mut entries = Vec::new();
-        index.visit(&log, |indexed, entry| {
-            if wanted.binary_search(&indexed.index).is_ok() && indexed.fate == wal::Fate::Effective {
-                entries.push(format!("{}: {}", indexed.index, Request::parse(&entry)));
-            }
-        })?;
-        Ok(entries)
-    };
-    match entries() {
+    match not_yet_in_db(data_dir, consistent_index) {
         Ok(entries) => {
             if !entries.is_empty() {
                 report.warnings.push(match entries.len() {

@@ -10,5 +10,5 @@ mod rewrite;
 pub use diff::diff;
 pub use export::{Export, ExportError, Exported};
 pub use history::history;
-pub use inspect::inspect;
+pub use inspect::{inspect, not_yet_in_db};
 pub use rewrite::{Change, Error, RewriteOptions, rewrite};

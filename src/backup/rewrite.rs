@@ -90,6 +90,8 @@ const KEPT: usize = 1000;
 enum Outcome {
     /// The value as it is.
     Keep(Option<Kept>),
+    /// The same of a Secret in the clear that lies where no object of the layout is.
+    Elsewhere(Option<Kept>),
     /// Another value.
     Replace {
         value: Zeroizing<Vec<u8>>,
@@ -125,7 +127,7 @@ pub async fn rewrite(
     for provider in &writers {
         kms.begin_writing(provider).await.map_err(|failure| Error::Kms { key: provider.label().clone(), failure })?;
     }
-    let mut written = Written { rebuild, remnants: Remnants::default(), groups: BTreeMap::new(), report };
+    let mut written = Written { rebuild, remnants: Remnants::default(), groups: BTreeMap::new(), report, elsewhere: 0 };
     let mut batches = written.rebuild.batches();
     progress.begin("rewriting", Some(written.rebuild.len() as u64));
     // While one batch is written, the next is opened and sealed.
@@ -165,7 +167,7 @@ pub async fn rewrite(
         }
         ready = Some((records, outcomes));
     }
-    let Written { rebuild, remnants, groups, mut report } = written;
+    let Written { rebuild, remnants, groups, mut report, elsewhere } = written;
     progress.end();
     report.complete = !stop.load(Ordering::Relaxed);
     for provider in &writers {
@@ -175,6 +177,11 @@ pub async fn rewrite(
     let is_selective = options.rebuild.drop_key.is_some() || options.only.is_some();
     let is_in_vain = is_selective && report.unreadable_values == 0 && rebuild.dropped() == 0 && groups.is_empty();
     report.set_groups(groups);
+    if elsewhere > 0 {
+        report.notes.push(format!(
+            "{elsewhere} Secrets lie in the clear where no object is, and are left as they are: is --etcd-prefix right?"
+        ));
+    }
     if is_in_vain {
         report.notes.push("no key of the snapshot is among those that were named".to_owned());
     }
@@ -229,13 +236,16 @@ struct Written<'a> {
     remnants: Remnants,
     groups: BTreeMap<(String, String, String), u64>,
     report: RewriteReport,
+    /// Secrets in the clear that lie where no object of the layout is.
+    elsewhere: u64,
 }
 
 impl Written<'_> {
     fn write(&mut self, records: &[RebuildSource], outcomes: Vec<Outcome>) -> Result<(), Error> {
         for (record, outcome) in records.iter().zip(outcomes) {
+            self.elsewhere += u64::from(matches!(outcome, Outcome::Elsewhere(_)));
             match outcome {
-                Outcome::Keep(kept) => {
+                Outcome::Keep(kept) | Outcome::Elsewhere(kept) => {
                     kept.into_iter().for_each(|kept| self.remnants.keep(kept));
                     self.rebuild.put(record, None)?;
                 }
@@ -322,13 +332,18 @@ fn outcome(
     let Location::Object { resource, .. } = &location else {
         // Ciphertext at no object's key: whoever drops the old key afterwards would lose it.
         let is_cipher = !matches!(Header::parse(kv.value), Header::Plaintext);
-        let judge = Judge::new(options.transformers, options.layout);
-        return match is_cipher && options.change != Change::Blank {
-            true => {
-                let row = judge.judge(&snapshot::stored_value(&kv)).row;
-                Ok(Outcome::Unreadable(Box::new(row), remnants.kept(kv.value)))
+        if is_cipher {
+            let row = Judge::new(options.transformers, options.layout).judge(&snapshot::stored_value(&kv)).row;
+            return Ok(Outcome::Unreadable(Box::new(row), remnants.kept(kv.value)));
+        }
+        return match object::blank_secret(kv.value) {
+            // A Secret is one wherever it lies.
+            Ok(blank) if options.change == Change::Blank => {
+                let identity = ProviderKind::Identity.to_string();
+                replace(blank, place_of(&location), identity.clone(), identity)
             }
-            false => keep(),
+            Ok(_) if options.change == Change::Rekey => Ok(Outcome::Elsewhere(remnants.kept(kv.value))),
+            _ => keep(),
         };
     };
     let blanks = options.change == Change::Blank;
@@ -338,6 +353,14 @@ fn outcome(
     let list = options.transformers.transformer_for_resource(resource.group, resource.resource);
     let header = list.header(kv.value);
     let is_plain = matches!(header, Header::Plaintext);
+    if is_plain
+        && blanks
+        && let Ok(blank) = object::blank_secret(kv.value)
+    {
+        // What is in the clear stays so, whatever else is wrong with it.
+        let identity = ProviderKind::Identity.to_string();
+        return replace(blank, place_of(&location), identity.clone(), identity);
+    }
     if is_plain && !blanks && (options.change == Change::Decrypt || !list.is_configured()) {
         return keep();
     }

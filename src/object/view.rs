@@ -99,43 +99,55 @@ impl Object {
     }
 
     fn replace_secret_data(&mut self, replacement: impl Fn(Content<'_>) -> String) {
-        if !self.is_secret() {
-            return;
-        }
+        let (is_secret, is_list_of_secrets) = (self.is_secret(), self.kind() == "SecretList");
         let Some(root) = self.value.as_object_mut() else { return };
-        for (key, value) in root.iter_mut() {
-            match (key, &mut *value) {
-                ("data", Value::Object(entries)) => {
-                    for (_, value) in entries.iter_mut() {
-                        let decoded = value.as_str().and_then(|text| STANDARD.decode(text).ok()).map(Zeroizing::new);
-                        *value = Value::from(match decoded {
-                            Some(bytes) => replacement(Content::Data(&bytes)),
-                            None => replacement(Content::Other(&json(value))),
-                        });
-                    }
-                }
-                ("stringData", Value::Object(entries)) => {
-                    for (_, value) in entries.iter_mut() {
-                        *value = Value::from(match value.as_str() {
-                            Some(text) => replacement(Content::Data(text.as_bytes())),
-                            None => replacement(Content::Other(&json(value))),
-                        });
-                    }
-                }
-                ("metadata", Value::Object(metadata)) => {
-                    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-                    if let Some(copy) = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED)) {
-                        let replaced = match copy.as_str() {
-                            Some(text) => replacement(Content::Other(text.as_bytes())),
-                            None => replacement(Content::Other(&json(copy))),
-                        };
-                        *copy = Value::from(replaced);
-                    }
-                }
-                (_, Value::Null) => {}
-                (key, _) if NO_SECRETS.contains(&key) => {}
-                (_, other) => *value = Value::from(replacement(Content::Other(&json(other)))),
+        if is_secret {
+            replace_in_secret(root, &replacement);
+        }
+        // A list is no stored object; it may be what somebody has at hand.
+        let Some(Value::Array(items)) = root.get_mut("items") else { return };
+        for item in items.iter_mut().filter_map(Value::as_object_mut) {
+            let is = |field, wanted| item.get(field).and_then(Value::as_str) == Some(wanted);
+            if is_list_of_secrets || (is("kind", "Secret") && is("apiVersion", "v1")) {
+                replace_in_secret(item, &replacement);
             }
+        }
+    }
+}
+
+fn replace_in_secret(root: &mut Map, replacement: &impl Fn(Content<'_>) -> String) {
+    for (key, value) in root.iter_mut() {
+        match (key, &mut *value) {
+            ("data", Value::Object(entries)) => {
+                for (_, value) in entries.iter_mut() {
+                    let decoded = value.as_str().and_then(|text| STANDARD.decode(text).ok()).map(Zeroizing::new);
+                    *value = Value::from(match decoded {
+                        Some(bytes) => replacement(Content::Data(&bytes)),
+                        None => replacement(Content::Other(&json(value))),
+                    });
+                }
+            }
+            ("stringData", Value::Object(entries)) => {
+                for (_, value) in entries.iter_mut() {
+                    *value = Value::from(match value.as_str() {
+                        Some(text) => replacement(Content::Data(text.as_bytes())),
+                        None => replacement(Content::Other(&json(value))),
+                    });
+                }
+            }
+            ("metadata", Value::Object(metadata)) => {
+                let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+                if let Some(copy) = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED)) {
+                    let replaced = match copy.as_str() {
+                        Some(text) => replacement(Content::Other(text.as_bytes())),
+                        None => replacement(Content::Other(&json(copy))),
+                    };
+                    *copy = Value::from(replaced);
+                }
+            }
+            (_, Value::Null) => {}
+            (key, _) if NO_SECRETS.contains(&key) => {}
+            (_, other) => *value = Value::from(replacement(Content::Other(&json(other)))),
         }
     }
 }
@@ -238,6 +250,21 @@ mod tests {
             assert_eq!(secret.value.at(path).and_then(Value::as_str), Some(hunter2), "{path:?}");
         }
         assert!(!show(&secret).contains("hunter2"));
+    }
+
+    /// `kubectl get secrets -o json` is a list.
+    #[test]
+    fn secrets_in_a_list_are_redacted() {
+        for list in [
+            format!(r#"{{"apiVersion":"v1","kind":"List","items":[{SECRET}]}}"#),
+            r#"{"apiVersion":"v1","kind":"SecretList","items":[{"data":{"a":"aHVudGVyMg=="}}]}"#.to_owned(),
+        ] {
+            let mut object = decode(list.as_bytes()).unwrap();
+            object.redact_secret_data();
+            let shown = show(&object);
+            assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg"), "{shown}");
+            assert!(shown.contains("[REDACTED, 7 bytes]"), "{shown}");
+        }
     }
 
     #[test]

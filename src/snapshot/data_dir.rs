@@ -17,6 +17,14 @@ impl DataDir {
     /// When there is no database in it.
     pub fn new(path: &Path) -> Result<Self, Error> {
         let candidates = [path.join("member"), path.to_owned()];
+        let database = candidates.iter().map(|member| member.join("snap").join("db"));
+        let denied = |path: PathBuf| match std::fs::metadata(&path) {
+            Err(source) if source.kind() == std::io::ErrorKind::PermissionDenied => Some(Error::Open { path, source }),
+            _ => None,
+        };
+        if let Some(error) = database.filter_map(denied).next() {
+            return Err(error);
+        }
         let found = candidates.into_iter().find(|member| member.join("snap").join("db").is_file());
         found.map(|member| Self { member }).ok_or_else(|| Error::NotADataDirectory {
             directory: path.to_owned(),

@@ -212,6 +212,7 @@ impl<'a> Rebuild<'a> {
         let failed = |source| Error::Write { path: target.to_owned(), source };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::metadata(directory).map_err(failed)?;
+        remove_abandoned(directory);
         let temporary = tempfile::Builder::new()
             .prefix(&format!(".atrest-{}-", std::process::id()))
             .suffix(".part")
@@ -438,6 +439,20 @@ fn plan(snapshot: &Snapshot, options: &RebuildOptions<'_>) -> Result<Planned, Er
         places.retain(|place| live.binary_search(&(place.offset + u64::from(place.key_len))).is_ok());
     }
     Ok(Planned { places, history_dropped, rebuilt })
+}
+
+/// Removes what a process that was killed has left: it may hold everything in the clear.
+fn remove_abandoned(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix(".atrest-").and_then(|rest| rest.strip_suffix(".part")?.split_once('-'));
+        let is_abandoned = process
+            .is_some_and(|(process, _)| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists());
+        if is_abandoned && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// An existing file is replaced only when that is asked for, and what was read never.

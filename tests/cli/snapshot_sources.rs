@@ -233,6 +233,7 @@ incomplete: not everything was read
 note: damaged: page 6 (offset 24576): the file ends before it, after 22544 bytes: revisions 2.0 up to 12.0 are lost
 note: damaged: page 9 (offset 36864): the file ends before it, after 22544 bytes: revisions 12.0 up to 22.0 are lost
 note: damaged: page 5 (offset 20480): the file ends before it, after 22544 bytes: revisions 22.0 up to 32.0 are lost
+note: what is lost may be newer: overwritten values and deleted objects may be among what was read
 note: the file is shorter than its 11 pages: an incomplete copy?
 note: no SHA-256: the file ends 22512 bytes before its last page: incomplete download?
 "

@@ -54,6 +54,8 @@ pub(crate) enum Failure {
     NotFound {
         resource: String,
         name: String,
+        /// Whether a part of the source could not be read.
+        partial: bool,
     },
     /// One value that cannot be opened or sealed.
     Value {
@@ -95,6 +97,7 @@ impl Failure {
         match self {
             Self::BrokenPipe => 0,
             Self::InFile { failure, .. } => failure.exit_code(),
+            Self::NotFound { partial: true, .. } => PARTIAL,
             Self::Value { .. } | Self::NotFound { .. } => FINDINGS,
             Self::Usage(_)
             | Self::File { .. }
@@ -242,8 +245,13 @@ impl fmt::Display for Failure {
             Self::Export(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
-            Self::NotFound { resource, name } if resource.is_empty() => write!(f, "there is no {name:?}"),
-            Self::NotFound { resource, name } => write!(f, "{resource} {name:?} not found"),
+            Self::NotFound { resource, name, partial } => {
+                match resource.as_str() {
+                    "" => write!(f, "there is no {name:?}")?,
+                    resource => write!(f, "{resource} {name:?} not found")?,
+                }
+                if *partial { f.write_str(" in what is left of the file") } else { Ok(()) }
+            }
             Self::Value { class, message } => write!(f, "{class}: {message}"),
         }
     }

@@ -51,7 +51,9 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
     if is_missing && report.findings.is_empty() {
         let resources: Vec<_> =
             selection.resource.iter().map(|text| GroupResource::resolve(text).to_string()).collect();
-        return Err(Failure::NotFound { resource: resources.join(","), name: args.name.clone().unwrap_or_default() });
+        condition.notes.iter().for_each(|note| warn(quiet, format_args!("{note}")));
+        let (resource, name) = (resources.join(","), args.name.clone().unwrap_or_default());
+        return Err(Failure::NotFound { resource, name, partial: condition.partial });
     }
     if !is_missing {
         objects.finish()?;

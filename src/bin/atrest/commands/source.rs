@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use atrest::backup;
 use atrest::kine::{self, Kine};
 use atrest::resource::Selection;
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
@@ -205,7 +206,7 @@ impl Context {
     /// What is to be said of the source once it was read, and how much that weighs.
     pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let (snapshot, is_data_dir, skip_hash_check, trailer) = match &self.source {
+        let (snapshot, path, is_data_dir, skip_hash_check, trailer) = match &self.source {
             Opened::Etcd { .. } => return Ok(condition),
             Opened::Kine { kine, .. } => {
                 condition.add_rows(problems);
@@ -216,13 +217,17 @@ impl Context {
                 }
                 return Ok(condition);
             }
-            Opened::Snapshot { snapshot, is_data_dir, skip_hash_check, trailer, .. } => {
-                (snapshot, is_data_dir, skip_hash_check, trailer)
+            Opened::Snapshot { snapshot, path, is_data_dir, skip_hash_check, trailer, .. } => {
+                (snapshot, path, is_data_dir, skip_hash_check, trailer)
             }
         };
         let hashed = trailer.lock().unwrap_or_else(PoisonError::into_inner).take().map(JoinHandle::join);
         condition.add_problems(problems);
         condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
+        if *is_data_dir && let Some(note) = note_of_log(snapshot, path) {
+            super::warn(self.quiet, format_args!("{}: {note}", self.name));
+            condition.notes.push(note);
+        }
         let trailer = match hashed {
             Some(Ok(trailer)) => trailer?,
             _ => snapshot.trailer()?,
@@ -285,6 +290,12 @@ impl Condition {
                 problems.recovered
             ));
         }
+        if problems.damaged > 0 {
+            self.notes.push(
+                "what is lost may be newer: overwritten values and deleted objects may be among what was read"
+                    .to_owned(),
+            );
+        }
         if problems.maybe_compacted > 0 {
             self.notes.push(format!(
                 "{} of them are from before the last compaction: keys that were deleted may be among them",
@@ -294,6 +305,20 @@ impl Condition {
         if problems.inconsistent > 0 {
             self.notes.push(format!("{} records contradict themselves", problems.inconsistent));
         }
+    }
+}
+
+/// What is to be said of the log beside a database: requests that are in it alone.
+pub(super) fn note_of_log(snapshot: &Snapshot, database: &Path) -> Option<String> {
+    let member = database.parent()?.parent()?;
+    let data_dir = DataDir::new(member).ok()?;
+    match backup::not_yet_in_db(&data_dir, snapshot.meta().consistent_index.unwrap_or(0)) {
+        Ok(entries) if entries.is_empty() => None,
+        Ok(entries) => Some(format!(
+            "{} of the write-ahead log are not in the database yet, and are left out here: `atrest snapshot inspect` names them",
+            if entries.len() == 1 { "an entry".to_owned() } else { format!("{} entries", entries.len()) }
+        )),
+        Err(error) => Some(format!("the write-ahead log was not looked at: {}", atrest::causes::Chain(&error))),
     }
 }
 
@@ -325,7 +350,8 @@ pub(super) async fn value_of(args: &FileArgs, key: &[u8], quiet: bool) -> Result
             return Ok((value, exit_code(!condition.partial, condition.suspicious)));
         }
     }
-    Err(Failure::NotFound { resource: String::new(), name: String::from_utf8_lossy(key).into_owned() })
+    let name = String::from_utf8_lossy(key).into_owned();
+    Err(Failure::NotFound { resource: String::new(), name, partial: condition.partial })
 }
 
 /// A snapshot, or the database of a data directory.

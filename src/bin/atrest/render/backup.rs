@@ -17,7 +17,7 @@ impl Printable for RewriteReport {
         let mut lines = Vec::new();
         lines.extend(left_out(&self.unreadable));
         if self.target.is_empty() {
-            if self.unreadable_values > 0 {
+            if self.complete && self.unreadable_values > 0 {
                 lines.push(format!(
                     "nothing was written: {} cannot be read (--keep-unreadable leaves them as they are)",
                     values(self.unreadable_values)
@@ -60,8 +60,12 @@ impl Printable for InspectReport {
         let revision = match (self.compacted_revision, self.interrupted_compaction) {
             (_, Some(begun)) => format!("{} (a compaction at {begun} was begun)", self.revision),
             (Some(compacted), None) => format!("{} (compacted at {compacted})", self.revision),
-            (None, None) => format!("{} (never compacted)", self.revision),
+            (None, None) if self.buckets.iter().any(|bucket| bucket.bucket == "meta") => {
+                format!("{} (never compacted)", self.revision)
+            }
+            (None, None) => format!("{} (whether it was compacted is lost)", self.revision),
         };
+        let left = if self.complete { "" } else { ", of what is left" };
         let members: Vec<_> =
             self.cluster.members.iter().map(|member| format!("{} ({})", member.name, member.id)).collect();
         let facts = [
@@ -71,9 +75,9 @@ impl Printable for InspectReport {
             ("revision", revision),
             (
                 "status hash",
-                format!("{:08x} (revision {}, {} keys)", self.status_hash, self.status_revision, self.total_keys),
+                format!("{:08x} (revision {}, {} keys){left}", self.status_hash, self.status_revision, self.total_keys),
             ),
-            ("hashkv", self.hash_kv.to_string()),
+            ("hashkv", format!("{}{left}", self.hash_kv)),
             ("keys", format!("{} live", self.live_keys)),
             ("records", format!("{}, {} of them deletions", self.records, self.tombstones)),
             ("pages", format!("{} of {} bytes, {} free", self.pages.total, self.pages.size, self.pages.free)),

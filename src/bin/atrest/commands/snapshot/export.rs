@@ -36,7 +36,8 @@ pub(super) async fn run(args: &SnapshotExportArgs, quiet: bool) -> Result<u8, Fa
     let (mut written, mut skipped) = (0_u64, 0_u64);
     let mut failed: Option<ExportError> = None;
     let mut visit = |got: Got| {
-        if failed.is_some() {
+        // What is not written is there for --resume.
+        if failed.is_some() || STOP.load(Ordering::Relaxed) {
             return;
         }
         let text = |got: &Got| if is_yaml { object_text(&got.object.value, true) } else { object_line(got) };

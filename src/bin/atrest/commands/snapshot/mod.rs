@@ -11,7 +11,7 @@ use std::sync::Arc;
 use atrest::snapshot::bbolt::Warning;
 use atrest::snapshot::{DataDir, Snapshot};
 
-use super::source::{OpenedFile, is_as_expected, open_file};
+use super::source::{OpenedFile, is_as_expected, note_of_log, open_file};
 use super::warn;
 use crate::args::{FileArgs, SnapshotArg, SnapshotCommand};
 use crate::failure::Failure;
@@ -43,9 +43,19 @@ struct Named {
 impl Named {
     /// Whether the file is known to be other than it was written, which is told.
     fn is_suspicious(&self, skip_hash_check: bool, quiet: bool) -> Result<bool, Failure> {
+        self.warn_of_log(quiet);
         let is_data_dir = self.data_dir.is_some();
         is_suspicious(&self.snapshot, &self.name, is_data_dir, skip_hash_check, quiet)
             .map_err(|failure| failure.in_file(&self.path))
+    }
+
+    /// Says what the log of a data directory has and the database has not.
+    fn warn_of_log(&self, quiet: bool) {
+        if self.data_dir.is_some()
+            && let Some(note) = note_of_log(&self.snapshot, &self.path)
+        {
+            warn(quiet, format_args!("{}: {note}", self.name));
+        }
     }
 
     /// Where it is, unless it came from standard input.

@@ -94,9 +94,15 @@ struct Job<'a> {
 
 impl Job<'_> {
     async fn run(&self, named: &Named, layout: &KeyLayout, keys: &Keys, what: What<'_>) -> Result<u8, Failure> {
+        if self.target.out == std::path::Path::new("-") {
+            return Err(Failure::Usage(
+                "--out is a file: a new snapshot is read again before it is given out".to_owned(),
+            ));
+        }
         let directory = self.target.out.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(std::path::Path::new(".")).to_owned();
         *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory);
+        named.warn_of_log(self.quiet);
         stop_signal();
         let What { change, keep_unreadable, only, drop_key } = what;
         let transformers: &ResourceTransformers = &keys.transformers;
@@ -114,7 +120,8 @@ impl Job<'_> {
                 drop_history: self.target.drop_history,
                 drop_alarms: self.target.drop_alarms,
                 drop_key,
-                skip_hash_check: self.file.skip_hash_check,
+                // A data directory has no hash.
+                skip_hash_check: self.file.skip_hash_check || named.data_dir.is_some(),
                 overwrite: self.target.force,
             },
         };
