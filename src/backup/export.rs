@@ -1,6 +1,6 @@
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -26,9 +26,11 @@ pub enum Export {
     Lines {
         /// The file.
         file: io::BufWriter<File>,
-        /// The etcd keys of the lines that were there already. Not only the last of them: what could not be read the first time has no
+        /// Where it is.
+        path: PathBuf,
+        /// The etcd keys of the lines that were there already, and the hashes of the lines. Not only the last of them: what could not be read the first time has no
         /// line, and is written when it can be.
-        present: BTreeSet<Vec<u8>>,
+        present: BTreeMap<Vec<u8>, [u8; 16]>,
     },
 }
 
@@ -49,6 +51,12 @@ pub enum ExportError {
         path: PathBuf,
         /// The first such line, from 1.
         line: u64,
+    },
+    /// What is there already is not what this export writes: it was of another snapshot, another revision, or with other flags.
+    #[error("{} holds something else than this export writes", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
     },
     /// It cannot be written.
     #[error("cannot write {}", path.display())]
@@ -105,7 +113,7 @@ impl Export {
         let file = if existing.is_some() { options.open(path) } else { options.create_new(true).open(path) };
         let mut file = file.map_err(failed(path))?;
         let present = keys_of_lines(&mut file, path)?;
-        Ok(Self::Lines { file: io::BufWriter::with_capacity(256 * 1024, file), present })
+        Ok(Self::Lines { file: io::BufWriter::with_capacity(256 * 1024, file), path: path.to_owned(), present })
     }
 
     /// Writes an object. `text` gives what is in its file or its line.
@@ -132,11 +140,15 @@ impl Export {
                     make_directory(&parent).map_err(failed(&parent))?;
                     made.insert(parent);
                 }
-                // A file gets its name when all of it is there.
-                if *resume && path.symlink_metadata().is_ok() {
-                    return Ok(Exported::Skipped);
-                }
                 let text = text(got).map_err(failed(&path))?;
+                if *resume && path.symlink_metadata().is_ok() {
+                    match existing(&path, text.len()).map_err(failed(&path))? {
+                        there if *there == *text.as_bytes() => return Ok(Exported::Skipped),
+                        // A crash may have left less of it.
+                        there if text.as_bytes().starts_with(&there) => {}
+                        _ => return Err(ExportError::Other { path }),
+                    }
+                }
                 let unfinished = path.with_extension("yaml.part");
                 _ = fs::remove_file(&unfinished);
                 let mut file = OpenOptions::new()
@@ -147,17 +159,18 @@ impl Export {
                     .open(&unfinished)
                     .map_err(failed(&unfinished))?;
                 file.write_all(text.as_bytes()).map_err(failed(&unfinished))?;
-                file.sync_all().map_err(failed(&unfinished))?;
                 fs::rename(&unfinished, &path).map_err(failed(&path))?;
                 Ok(Exported::Written)
             }
-            Self::Lines { file, present } => {
-                if present.contains(&got.row.key.0) {
-                    return Ok(Exported::Skipped);
+            Self::Lines { file, path, present } => {
+                let line = text(got).map_err(failed(path))?;
+                if let Some(hash) = present.get(&got.row.key.0) {
+                    return match *hash == short_hash(line.as_bytes()) {
+                        true => Ok(Exported::Skipped),
+                        false => Err(ExportError::Other { path: path.clone() }),
+                    };
                 }
-                let path = PathBuf::from(got.row.key.to_string());
-                let line = text(got).map_err(failed(&path))?;
-                file.write_all(line.as_bytes()).map_err(failed(&path))?;
+                file.write_all(line.as_bytes()).map_err(failed(path))?;
                 Ok(Exported::Written)
             }
         }
@@ -171,9 +184,9 @@ impl Export {
     pub fn finish(self) -> Result<(), ExportError> {
         match self {
             Self::Tree { .. } => Ok(()),
-            Self::Lines { mut file, .. } => {
+            Self::Lines { mut file, path, .. } => {
                 let done = file.flush().and_then(|()| file.get_ref().sync_all());
-                done.map_err(failed(Path::new("the file of lines")))
+                done.map_err(failed(&path))
             }
         }
     }
@@ -188,6 +201,14 @@ fn make_directory(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
         done => done,
     }
+}
+
+/// What a file holds, up to a byte more than is expected.
+fn existing(path: &Path, expected: usize) -> io::Result<zeroize::Zeroizing<Vec<u8>>> {
+    let file = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(path)?;
+    let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(expected + 1));
+    file.take(expected as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn short_hash(bytes: &[u8]) -> [u8; 16] {
@@ -239,10 +260,10 @@ fn file_name(name: &str) -> String {
 }
 
 /// The keys of all whole lines. What follows the last line feed is of an interrupted write, and is cut off.
-fn keys_of_lines(file: &mut File, path: &Path) -> Result<BTreeSet<Vec<u8>>, ExportError> {
+fn keys_of_lines(file: &mut File, path: &Path) -> Result<BTreeMap<Vec<u8>, [u8; 16]>, ExportError> {
     let mut reader = BufReader::new(&mut *file);
     let (mut whole, mut number) = (0, 0);
-    let mut keys = BTreeSet::new();
+    let mut keys = BTreeMap::new();
     let mut line = zeroize::Zeroizing::new(Vec::new());
     loop {
         line.clear();
@@ -251,7 +272,8 @@ fn keys_of_lines(file: &mut File, path: &Path) -> Result<BTreeSet<Vec<u8>>, Expo
             break;
         }
         number += 1;
-        keys.insert(key_of_line(&line).ok_or_else(|| ExportError::Foreign { path: path.to_owned(), line: number })?);
+        let key = key_of_line(&line).ok_or_else(|| ExportError::Foreign { path: path.to_owned(), line: number })?;
+        keys.insert(key, short_hash(&line));
         whole += read as u64;
     }
     // The beginning of a line is ours when there are lines before it, or it looks like one.

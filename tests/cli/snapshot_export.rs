@@ -129,12 +129,31 @@ fn a_tree_goes_on_where_it_was_interrupted() {
     std::fs::remove_file(&gone).expect("a file");
     // What was being written has another name, and is written again.
     dir.write("out/team-b/secrets/touched.yaml.part", "apiVers");
-    std::fs::write(&kept, "mine").expect("a file");
+    // A crash may have left less of a file than was written to it.
+    let cut = std::fs::read(&kept).expect("a file");
+    std::fs::write(&kept, &cut[..cut.len() / 2]).expect("a file");
     let run = export(&out, &["--resume"]).exits(0);
-    assert!(run.stderr.starts_with("atrest: 1 object at revision 241 written to "), "{}", run.stderr);
+    assert!(run.stderr.starts_with("atrest: 2 objects at revision 241 written to "), "{}", run.stderr);
     assert_eq!(dir.files(), whole);
     assert_eq!(std::fs::read(&gone).expect("a file"), text);
-    assert_eq!(std::fs::read(&kept).expect("a file"), b"mine");
+    assert_eq!(std::fs::read(&kept).expect("a file"), cut);
+}
+
+/// Resuming with another snapshot, revision or --reveal mixed both without a word.
+#[test]
+fn an_export_goes_on_only_with_what_is_the_same() {
+    let dir = Dir::new();
+    let (tree, lines) = (dir.arg("tree"), dir.arg("lines"));
+    let secrets = ["--resource", "secrets"];
+    export(&tree, &secrets).exits(0);
+    export(&lines, &[&secrets[..], &["-o", "ndjson"]].concat()).exits(0);
+    let other = ["--resume", "--reveal"];
+    for (out, form) in [(&tree, "yaml"), (&lines, "ndjson")] {
+        let run = export(out, &[&secrets[..], &other, &["-o", form]].concat()).exits(2);
+        assert!(run.stderr.contains("holds something else than this export writes"), "{}", run.stderr);
+        let run = export(out, &[&secrets[..], &["--resume", "--revision", "150", "-o", form]].concat()).exits(2);
+        assert!(run.stderr.contains("holds something else than this export writes"), "{}", run.stderr);
+    }
 }
 
 /// Only what came after the last line was written, and what could not be read the first time was lost.
@@ -219,9 +238,11 @@ fn no_link_is_followed() {
         let told = format!("atrest: error: cannot write {}", dir.arg(out));
         assert!(run.stderr.starts_with(&told), "{}", run.stderr);
     }
-    // A link in place of a file is there already, and one of the name that is written first is replaced.
+    // A link in place of a file is not looked through, and one of the name that is written first is replaced.
     link(&file, "name/team-b/widgets.stable.example.com/p2-w.yaml");
     link(&file, "name/team-b/widgets.stable.example.com/p4-w.yaml.part");
+    export(&dir.arg("name"), &[&WIDGETS[..], &["--resume"]].concat()).exits(4);
+    std::fs::remove_file(dir.join("name/team-b/widgets.stable.example.com/p2-w.yaml")).expect("a link");
     export(&dir.arg("name"), &[&WIDGETS[..], &["--resume"]].concat()).exits(0);
     assert!(dir.join("name/team-b/widgets.stable.example.com/p4-w.yaml").symlink_metadata().expect("a file").is_file());
     link(&file, "lines");

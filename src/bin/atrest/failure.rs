@@ -119,7 +119,11 @@ impl Failure {
             | Self::Log(_)
             | Self::Kine(_) => SOURCE,
             Self::Rekey(_) => USAGE,
-            Self::Export(backup::ExportError::Exists { .. } | backup::ExportError::Foreign { .. }) => USAGE,
+            Self::Export(
+                backup::ExportError::Other { .. }
+                | backup::ExportError::Exists { .. }
+                | backup::ExportError::Foreign { .. },
+            ) => USAGE,
             Self::Output(_) | Self::Export(_) => PARTIAL,
         }
     }
