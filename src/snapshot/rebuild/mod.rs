@@ -3,24 +3,31 @@
 //! Editing values in place is never a redaction: free pages keep what was there, and so does the rest of a page. So that the new
 //! file holds nothing but what is meant, it is built from its records, read again before it gets its name, and compared with them.
 
+mod check;
+mod plan;
+mod records;
+mod target;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write as _};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::bbolt::{Bucket, Element, Item, Mode, Pager, Warning, Writer};
+use super::bbolt::{Bucket, Element, Mode, Warning, Writer};
 use super::error::Unverified;
 use super::hash::Crc;
 use super::input::Input;
 use super::key_value::KeyValue;
-use super::records::{self, RecordKind};
 use super::revision::Revision;
-use super::{BadRecord, Error, Snapshot, Status, Trailer, View, schema};
+use super::{Error, Snapshot, Trailer, schema};
+use check::{add_record, sha256_of, verify};
+use plan::{Place, plan};
+pub use records::{Batches, Source};
+use target::{refuse_target, remove_abandoned};
 
 /// Says of etcd keys whether they are meant.
 pub type KeyFilter<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
@@ -51,49 +58,8 @@ impl std::fmt::Debug for RebuildOptions<'_> {
     }
 }
 
-/// A record that is to be written, as it is or with another value.
-pub struct Source {
-    /// The key in the bucket: the revision.
-    revision_key: Vec<u8>,
-    encoded: Vec<u8>,
-}
-
-impl Source {
-    /// The record.
-    ///
-    /// # Errors
-    ///
-    /// When it is none: the file has changed since it was looked through.
-    pub fn kv(&self) -> Result<KeyValue<'_>, Error> {
-        KeyValue::parse(&self.encoded).map_err(|_| Error::Changed(super::bbolt::Warning::Changed))
-    }
-
-    /// Its revision, and whether it deletes the key.
-    ///
-    /// # Errors
-    ///
-    /// As [`kv`](Self::kv).
-    pub fn revision(&self) -> Result<(Revision, bool), Error> {
-        Revision::parse(&self.revision_key).map_err(|_| Error::Changed(super::bbolt::Warning::Changed))
-    }
-}
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Source([{} bytes])", self.encoded.len())
-    }
-}
-
 /// An element of a bucket.
 type KeyAndValue = (Vec<u8>, Vec<u8>);
-
-/// Where a record is.
-#[derive(Clone, Copy)]
-struct Place {
-    offset: u64,
-    key_len: u8,
-    len: u32,
-}
 
 /// A snapshot that is being written.
 #[derive(Debug)]
@@ -113,45 +79,6 @@ pub struct Rebuild<'a> {
     /// Up to which revision the new file says that it was compacted.
     compacted: Option<i64>,
     rebuilt: Rebuilt,
-}
-
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}+{}", self.offset, self.len)
-    }
-}
-
-/// The records that are to be written, read a batch at a time.
-#[derive(Debug)]
-pub struct Batches<'a> {
-    snapshot: &'a Snapshot,
-    places: Arc<[Place]>,
-    next: usize,
-}
-
-impl Batches<'_> {
-    /// The next records, or nothing behind the last.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read any more.
-    pub fn next_batch(&mut self) -> Result<Option<Vec<Source>>, Error> {
-        let rest = self.places.get(self.next..).unwrap_or_default();
-        let mut bytes = 0;
-        let mut pager = Pager::new(self.snapshot.db().input());
-        let mut batch = Vec::new();
-        for place in rest.iter().take(BATCH_RECORDS) {
-            let record = pager.bytes(place.offset, u64::from(place.len) + u64::from(place.key_len))?;
-            let (key, encoded) = record.split_at(usize::from(place.key_len).min(record.len()));
-            batch.push(Source { revision_key: key.to_vec(), encoded: encoded.to_vec() });
-            bytes += u64::from(place.len);
-            if bytes > BATCH_BYTES {
-                break;
-            }
-        }
-        self.next += batch.len();
-        Ok(Some(batch).filter(|batch| !batch.is_empty()))
-    }
 }
 
 /// What was written.
@@ -176,10 +103,6 @@ pub struct Rebuilt {
     /// The SHA-256 at the end of the file.
     pub sha256: String,
 }
-
-/// As many bytes are read at once.
-const BATCH_BYTES: u64 = 8 * 1024 * 1024;
-const BATCH_RECORDS: usize = 8192;
 
 impl<'a> Rebuild<'a> {
     /// Looks through the records, and begins a temporary file beside the target, which nobody else can read.
@@ -388,131 +311,4 @@ impl<'a> Rebuild<'a> {
         }
         Ok(elements)
     }
-}
-
-/// The records that will be written.
-struct Planned {
-    places: Vec<Place>,
-    history_dropped: bool,
-    rebuilt: Rebuilt,
-}
-
-fn plan(snapshot: &Snapshot, options: &RebuildOptions<'_>) -> Result<Planned, Error> {
-    let drops = |key: &[u8]| options.drop_key.is_some_and(|drop_key| drop_key(key));
-    let bucket = snapshot.db().bucket(schema::KEY).ok_or(Error::NoKeyBucket { buckets: Vec::new() })?;
-    let mut places = Vec::new();
-    let mut rebuilt = Rebuilt::default();
-    let mut bad = None;
-    // The last revision of all records, and of those that stay.
-    let (mut last, mut last_kept) = (None, None);
-    let element = |element: Element<'_>| {
-        let record = match records::parse(&element) {
-            Ok(record) => record,
-            Err(error) => {
-                let Element { page, index, offset, .. } = element;
-                bad = Some(BadRecord { page, element: index, offset, error });
-                return ControlFlow::Break(());
-            }
-        };
-        rebuilt.records_before += 1;
-        last = Some(record.revision.main);
-        if record.kind() != RecordKind::RevisionBump && drops(record.kv.key) {
-            rebuilt.dropped += 1;
-            return ControlFlow::Continue(());
-        }
-        last_kept = last;
-        let (Ok(key_len), Ok(len)) = (u8::try_from(element.key.len()), u32::try_from(element.value.len())) else {
-            return ControlFlow::Continue(());
-        };
-        places.push(Place { offset: element.offset, key_len, len });
-        ControlFlow::Continue(())
-    };
-    snapshot.db().elements(bucket, element, |_| {})?;
-    if let Some(bad) = bad {
-        return Err(Error::BadRecord(bad));
-    }
-    rebuilt.head = snapshot.meta().head(last);
-    // Were it not said that the store was compacted there, its revision would go backwards.
-    let history_dropped = options.drop_history || snapshot.meta().head(last_kept) < rebuilt.head;
-    if history_dropped {
-        let live = snapshot.live_offsets(&View::default())?;
-        places.retain(|place| live.binary_search(&(place.offset + u64::from(place.key_len))).is_ok());
-    }
-    Ok(Planned { places, history_dropped, rebuilt })
-}
-
-/// Removes what a process that was killed has left: it may hold everything in the clear.
-fn remove_abandoned(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let process = name.strip_prefix(".atrest-").and_then(|rest| rest.strip_suffix(".part")?.split_once('-'));
-        let is_abandoned = process
-            .is_some_and(|(process, _)| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists());
-        if is_abandoned && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// An existing file is replaced only when that is asked for, and what was read never.
-fn refuse_target(source: Option<&Path>, target: &Path, overwrite: bool) -> Result<(), Error> {
-    let Ok(existing) = fs::symlink_metadata(target) else { return Ok(()) };
-    let of_source = source.and_then(|source| fs::metadata(source).ok());
-    if of_source.is_some_and(|source| (source.dev(), source.ino()) == (existing.dev(), existing.ino())) {
-        return Err(Error::SameFile { path: target.to_owned() });
-    }
-    if !overwrite || !existing.is_file() {
-        return Err(Error::Exists { path: target.to_owned() });
-    }
-    Ok(())
-}
-
-fn add_record(sum: &mut Crc, revision_key: &[u8], encoded: &[u8]) {
-    sum.add(&(revision_key.len() as u64).to_le_bytes());
-    sum.add(revision_key);
-    sum.add(&(encoded.len() as u64).to_le_bytes());
-    sum.add(encoded);
-}
-
-fn sha256_of(input: &Input, len: u64) -> io::Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    let mut buffer = Vec::new();
-    let mut offset = 0;
-    while offset < len {
-        let chunk = (1024 * 1024).min(len - offset);
-        input.read_into(offset, chunk, &mut buffer)?;
-        hash.update(&buffer);
-        offset += chunk;
-    }
-    Ok(hash.finalize().into())
-}
-
-/// Reads a finished file as strictly as any, and compares its records with those that were meant.
-fn verify(again: &Snapshot, sums: [u32; 2], rebuilt: &Rebuilt) -> Result<Status, Error> {
-    let refused = |what| Err(Error::Unverified(what));
-    let (mut sum, mut others) = (Crc::default(), Crc::default());
-    let (mut count, mut wrong) = (0, None);
-    let map = again.db().map_pages(|bucket, item| match item {
-        Item::Element(element) if bucket.name == schema::KEY => {
-            add_record(&mut sum, element.key, element.value);
-            count += 1;
-        }
-        Item::Element(element) => add_record(&mut others, element.key, element.value),
-        Item::Damage(damage) => wrong = Some(damage.to_string()),
-        Item::Hazard(hazard) => wrong = Some(hazard.to_string()),
-        Item::Slack { page, .. } => wrong = Some(format!("page {page} has bytes behind its elements")),
-    });
-    if let Some(wrong) = wrong {
-        return refused(Unverified::Damage(wrong));
-    }
-    if count != rebuilt.records || [sum.value(), others.value()] != sums {
-        return refused(Unverified::Records);
-    }
-    let meta = again.db().meta();
-    let pages = meta.high_water.saturating_mul(meta.page_size);
-    if map.used.len() != meta.high_water || !again.db().warnings().is_empty() || again.db().input().len() != pages {
-        return refused(Unverified::UnusedPages);
-    }
-    again.status(|_| {})
 }
