@@ -314,10 +314,13 @@ pub(super) fn note_of_log(snapshot: &Snapshot, database: &Path) -> Option<String
     let data_dir = DataDir::new(member).ok()?;
     match backup::not_yet_in_db(&data_dir, snapshot.meta().consistent_index.unwrap_or(0)) {
         Ok(entries) if entries.is_empty() => None,
-        Ok(entries) => Some(format!(
-            "{} of the write-ahead log are not in the database yet, and are left out here: `atrest snapshot inspect` names them",
-            if entries.len() == 1 { "an entry".to_owned() } else { format!("{} entries", entries.len()) }
-        )),
+        Ok(entries) => {
+            let which = match entries.len() {
+                1 => "an entry of the write-ahead log is not in the database yet, and is".to_owned(),
+                count => format!("{count} entries of the write-ahead log are not in the database yet, and are"),
+            };
+            Some(format!("{which} left out here: `atrest snapshot inspect` names them"))
+        }
         Err(error) => Some(format!("the write-ahead log was not looked at: {}", atrest::causes::Chain(&error))),
     }
 }
