@@ -2,7 +2,7 @@
 //! the same in both modes up to the first damage.
 #![no_main]
 
-use atrest::snapshot::input::Input;
+use atrest::snapshot::Input;
 use atrest::snapshot::wal::{Index, Item, Mode, RecordKind, Segment, Wal};
 use libfuzzer_sys::fuzz_target;
 
