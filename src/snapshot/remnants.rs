@@ -45,6 +45,8 @@ pub struct Kept(u64);
 const WINDOW: usize = 16;
 /// One window in so many is an anchor, by its hash: only anchors have to be looked up.
 const ANCHOR_BITS: u32 = 4;
+/// An anchor is looked for in so many bytes at the end of a value.
+const TAIL: usize = 256;
 /// So much is searched at once by one thread.
 const CHUNK: u64 = 4 * 1024 * 1024;
 /// Spreads hashes over a filter.
@@ -60,10 +62,11 @@ impl Marker {
     pub fn removed(&self, value: &[u8]) -> Option<Removed> {
         let mut anchor = None;
         let mut last = None;
-        windows(base(&self.0), value, |hash, end| {
-            last = Some((hash, end));
+        let begin = value.len().saturating_sub(TAIL);
+        windows(base(&self.0), value.get(begin..).unwrap_or_default(), |hash, end| {
+            last = Some((hash, begin + end));
             if is_anchor(hash) {
-                anchor = Some((hash, end));
+                anchor = last;
             }
             true
         });

@@ -123,15 +123,17 @@ impl<'a> Rebuild<'a> {
         if snapshot.db().bucket(schema::META).is_none() {
             return Err(Error::NoMetaBucket);
         }
-        let (trailer, planned) = rayon::join(|| snapshot.trailer(), || plan(snapshot, &options));
+        // All of it is read: buckets that share pages would be written more often than they are there.
+        let whole = || snapshot.db().all_elements(|_, _| {}, |_| {});
+        let (trailer, (planned, whole)) =
+            rayon::join(|| snapshot.trailer(), || rayon::join(|| plan(snapshot, &options), whole));
         match trailer? {
             Trailer::Ok => {}
             trailer if !options.skip_hash_check => return Err(Error::Hash { trailer }),
             _ => {}
         }
         let planned = planned?;
-        // All of it is read: buckets that share pages would be written more often than they are there.
-        snapshot.db().all_elements(|_, _| {}, |_| {})?;
+        whole?;
         let failed = |source| Error::Write { path: target.to_owned(), source };
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::metadata(directory).map_err(failed)?;
