@@ -264,3 +264,22 @@ fn objects_are_those_that_kubectl_showed() {
         assert_eq!(found[&line["key"].to_string()], line["object"], "{}", line["key"]);
     }
 }
+
+#[test]
+fn a_snapshot_is_rewritten_under_the_key_of_a_kms() {
+    let kms = TestKms::start();
+    let flags = kms_flags(&kms);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (healthy, out) = (vector("snapshots/healthy.db.gz"), directory.path().join("new.db"));
+    let rewritten = [&["snapshot", "rekey", text(&healthy), "--out", text(&out), "-o", "json"], &flags[..]].concat();
+    let report: Value = serde_json::from_str(&atrest(&rewritten, 0)).expect("JSON");
+    assert_eq!((&report["records"], &report["unreadable_values"]), (&329.into(), &0.into()));
+    // One seed for the whole run, whatever the number of values.
+    assert_eq!(kms.counts()[1], 1);
+    let verified = atrest(&[&["verify", "--snapshot", text(&out), "--expect", "current"], &flags[..]].concat(), 0);
+    assert!(verified.ends_with("213 of 213 values readable with this configuration\n"), "{verified}");
+    let census =
+        atrest(&["scan", "--snapshot", text(&out), "--history", "--by", "provider", "--resource", "secrets"], 0);
+    assert!(!census.contains("aescbc") && !census.contains("secretbox") && !census.contains("identity"), "{census}");
+}
