@@ -311,3 +311,20 @@ const S10: &str = "\
 
 /registry/secrets/team-a/s10: 3 revisions in snapshot FILE
 ";
+
+/// A line for each row, and then the report without them.
+#[test]
+fn rows_are_lines_of_ndjson() {
+    let (file, later) = (etcd("valid/v351-history.db"), etcd("valid/v351-compacted.db"));
+    let lines = |args: &[&str], code| -> Vec<Value> {
+        let run = atrest(&[args, &["-o", "ndjson"]].concat(), b"").exits(code);
+        run.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let diff = lines(&["snapshot", "diff", &file, "--from-revision", "14", "--resource", "pods,configmaps"], 1);
+    assert_eq!(diff.len(), 4);
+    assert_eq!((&diff[0]["difference"], &diff[3]["rows"]), (&json!("added"), &json!([])));
+    let history = lines(&["snapshot", "history", "/registry/secrets/team-a/s11", "--snapshot", &file], 1);
+    assert_eq!(history.iter().filter(|line| line["event"].is_string()).count() + 1, history.len());
+    let residue = lines(&["snapshot", "residue", &later], 1);
+    assert!(residue.len() > 2 && residue[0]["place"].is_string(), "{residue:?}");
+}

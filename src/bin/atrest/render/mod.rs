@@ -80,6 +80,14 @@ pub(crate) fn print(report: &impl Printable, output: Output, out: &mut dyn Write
     Ok(())
 }
 
+/// With `-o ndjson`, prints the rows of a report, a line each: the report that follows does without them.
+pub(crate) fn rows_first<R: Serialize>(rows: &mut Vec<R>, output: Output, out: &mut dyn Write) -> Result<(), Failure> {
+    if output == Output::Ndjson {
+        rows.drain(..).try_for_each(|row| print_line(&row, out))?;
+    }
+    Ok(())
+}
+
 /// A line of JSON.
 pub(crate) fn print_line(row: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
     serde_json::to_writer(&mut *out, row).map_err(std::io::Error::from)?;

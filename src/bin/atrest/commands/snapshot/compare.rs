@@ -74,8 +74,11 @@ pub(super) async fn diff(args: &SnapshotDiffArgs, quiet: bool) -> Result<u8, Fai
             });
         }
     }
-    render::print(&report, args.output.output, &mut stdout())?;
-    Ok(exit_code(report.complete, suspicious || !report.rows.is_empty()))
+    let code = exit_code(report.complete, suspicious || !report.rows.is_empty());
+    let (output, mut out) = (args.output.output, stdout());
+    render::rows_first(&mut report.rows, output, &mut out)?;
+    render::print(&report, output, &mut out)?;
+    Ok(code)
 }
 
 fn open_one(path: &Path, mode: Mode) -> Result<Arc<Snapshot>, Failure> {
@@ -97,14 +100,17 @@ pub(super) async fn history(args: &SnapshotHistoryArgs, quiet: bool) -> Result<u
         wants: &|_| true,
         shown: compared(&args.shown)?,
     };
-    let report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP)
+    let mut report = backup::history(&named.snapshot, args.key.as_bytes(), &options, &*kms, &STOP)
         .await
         .map_err(|error| Failure::from(error).in_file(&named.path))?;
     let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
-    render::print(&report, args.output.output, &mut stdout())?;
-    if report.revisions.is_empty() && report.complete {
-        return Ok(FINDINGS);
-    }
     let unreadable = report.revisions.iter().any(|row| row.class.is_some_and(|class| !class.is_readable()));
-    Ok(exit_code(report.complete, suspicious || unreadable))
+    let code = match report.revisions.is_empty() && report.complete {
+        true => FINDINGS,
+        false => exit_code(report.complete, suspicious || unreadable),
+    };
+    let (output, mut out) = (args.output.output, stdout());
+    render::rows_first(&mut report.revisions, output, &mut out)?;
+    render::print(&report, output, &mut out)?;
+    Ok(code)
 }

@@ -29,9 +29,12 @@ pub(super) fn residue(args: &SnapshotResidueArgs, quiet: bool) -> Result<u8, Fai
         file: named.path.display().to_string(),
         data_dir: named.data_dir.as_ref(),
     };
-    let report = residue::residue(&named.snapshot, &options, &Display::new(quiet), &STOP)
+    let mut report = residue::residue(&named.snapshot, &options, &Display::new(quiet), &STOP)
         .map_err(|error| Failure::from(error).in_file(&named.path))?;
     let suspicious = named.is_suspicious(args.file.skip_hash_check, quiet)?;
-    render::print(&report, args.output.output, &mut stdout())?;
-    Ok(exit_code(report.complete, suspicious || report.unwanted > 0 || !report.plaintext_passwords.is_empty()))
+    let is_found = report.unwanted > 0 || !report.plaintext_passwords.is_empty();
+    let (output, mut out) = (args.output.output, stdout());
+    render::rows_first(&mut report.groups, output, &mut out)?;
+    render::print(&report, output, &mut out)?;
+    Ok(exit_code(report.complete, suspicious || is_found))
 }
