@@ -44,9 +44,9 @@ pub struct Kept(u64);
 /// The length of a window, in bytes. Shorter values may be anywhere by chance.
 const WINDOW: usize = 16;
 /// One window in so many is an anchor, by its hash: only anchors have to be looked up.
-const ANCHOR_BITS: u32 = 4;
+const ANCHOR_BITS: u32 = 6;
 /// An anchor is looked for in so many bytes at the end of a value.
-const TAIL: usize = 256;
+const TAIL: usize = 512;
 /// So much is searched at once by one thread.
 const CHUNK: u64 = 4 * 1024 * 1024;
 /// Spreads hashes over a filter.
