@@ -2,8 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+/// How much is read at once where all of it is.
+const CHUNK: u64 = 1024 * 1024;
 
 /// A file that is read at positions, or bytes in memory.
 ///
@@ -89,6 +95,43 @@ impl Input {
         buffer.truncate(len);
         buffer.resize(len, 0);
         self.read_at(offset, buffer)
+    }
+
+    /// Reads the bytes of `range` in order, a mebibyte at once, until `visit` has seen enough.
+    ///
+    /// # Errors
+    ///
+    /// When there are not so many, or they cannot be read.
+    pub(super) fn chunks(
+        &self,
+        range: Range<u64>,
+        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        let mut buffer = Vec::new();
+        let mut offset = range.start;
+        while offset < range.end {
+            let len = CHUNK.min(range.end - offset);
+            self.read_into(offset, len, &mut buffer)?;
+            if visit(&buffer).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            offset += len;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The SHA-256 of the first `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// When there are not so many, or they cannot be read.
+    pub(super) fn sha256(&self, len: u64) -> io::Result<[u8; 32]> {
+        let mut hash = Sha256::new();
+        _ = self.chunks(0..len, |chunk| {
+            hash.update(chunk);
+            ControlFlow::Continue(())
+        })?;
+        Ok(hash.finalize().into())
     }
 
     /// Whether the file was written to since it was opened.

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use super::bbolt::Meta;
 use super::input::Input;
@@ -36,8 +36,6 @@ pub enum Trailer {
 
 /// The length of the hash, in bytes.
 const LEN: usize = 32;
-/// How much is read at once.
-const CHUNK: u64 = 1024 * 1024;
 
 impl Trailer {
     /// Looks behind the pages, and hashes them where there is something to compare.
@@ -70,16 +68,7 @@ impl Trailer {
                 false => Self::Unexpected { bytes },
             });
         }
-        let mut hash = Sha256::new();
-        let mut buffer = Vec::new();
-        let mut offset = 0;
-        while offset < body {
-            let len = CHUNK.min(body - offset);
-            input.read_into(offset, len, &mut buffer)?;
-            hash.update(&buffer);
-            offset += len;
-        }
-        Ok(if hash.finalize()[..] == stored { Self::Ok } else { Self::Mismatch })
+        Ok(if input.sha256(body)? == stored { Self::Ok } else { Self::Mismatch })
     }
 
     /// Whether the file is known to be other than it was written.
@@ -90,17 +79,11 @@ impl Trailer {
 }
 
 fn is_zero(input: &Input, from: u64) -> io::Result<bool> {
-    let mut buffer = Vec::new();
-    let mut offset = from;
-    while offset < input.len() {
-        let len = CHUNK.min(input.len() - offset);
-        input.read_into(offset, len, &mut buffer)?;
-        if buffer.iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        offset += len;
-    }
-    Ok(true)
+    let seen = input.chunks(from..input.len(), |chunk| match chunk.iter().all(|byte| *byte == 0) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    })?;
+    Ok(seen.is_continue())
 }
 
 impl fmt::Display for Trailer {

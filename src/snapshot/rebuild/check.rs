@@ -1,31 +1,14 @@
-use std::io;
-
-use sha2::{Digest as _, Sha256};
-
 use super::Rebuilt;
 use crate::snapshot::bbolt::Item;
 use crate::snapshot::error::Unverified;
 use crate::snapshot::hash::Crc;
-use crate::snapshot::{Error, Input, Snapshot, Status, schema};
+use crate::snapshot::{Error, Snapshot, Status, schema};
 
 pub(super) fn add_record(sum: &mut Crc, revision_key: &[u8], encoded: &[u8]) {
     sum.add(&(revision_key.len() as u64).to_le_bytes());
     sum.add(revision_key);
     sum.add(&(encoded.len() as u64).to_le_bytes());
     sum.add(encoded);
-}
-
-pub(super) fn sha256_of(input: &Input, len: u64) -> io::Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    let mut buffer = Vec::new();
-    let mut offset = 0;
-    while offset < len {
-        let chunk = (1024 * 1024).min(len - offset);
-        input.read_into(offset, chunk, &mut buffer)?;
-        hash.update(&buffer);
-        offset += chunk;
-    }
-    Ok(hash.finalize().into())
 }
 
 /// Reads a finished file as strictly as any, and compares its records with those that were meant.

@@ -24,7 +24,7 @@ use super::input::Input;
 use super::key_value::KeyValue;
 use super::revision::Revision;
 use super::{Error, Snapshot, Trailer, schema};
-use check::{add_record, sha256_of, verify};
+use check::{add_record, verify};
 use plan::{Place, plan};
 pub use records::{Batches, Source};
 use target::{refuse_target, remove_abandoned};
@@ -242,7 +242,7 @@ impl<'a> Rebuild<'a> {
         let again = Snapshot::from_input(written, super::Options::default())?;
         // The file is read three times, to hash it, to compare it and to search it: all at once.
         let (sha256, (verified, found)) = rayon::join(
-            || sha256_of(again.db().input(), len),
+            || again.db().input().sha256(len),
             || rayon::join(|| verify(&again, [sum.value(), others.value()], &rebuilt), || remnant(again.db().input())),
         );
         let (sha256, status) = (sha256.map_err(failed)?, verified?);
