@@ -37,7 +37,7 @@ pub use hash::Status;
 pub use input::Input;
 pub use key_value::KeyValue;
 pub use live::{Order, View};
-pub use rebuild::{Batches, KeyFilter, Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource};
+pub use rebuild::{Batches, KeyFilter, Rebuild, RebuildOptions, Rebuilt, Source as RebuildSource, directory_of};
 pub use records::{BadRecord, Problems, Record, RecordError, RecordKind};
 pub use remnants::{Kept, Marker, Remnants, Removed};
 pub use revision::{InvalidRevision, Revision};

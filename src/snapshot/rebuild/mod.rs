@@ -27,6 +27,7 @@ use super::{Error, Snapshot, Trailer, schema};
 use check::{add_record, verify};
 use plan::{Place, plan};
 pub use records::{Batches, Source};
+pub use target::directory_of;
 use target::{refuse_target, remove_abandoned};
 
 /// Says of etcd keys whether they are meant.
@@ -135,7 +136,7 @@ impl<'a> Rebuild<'a> {
         let planned = planned?;
         whole?;
         let failed = |source| Error::Write { path: target.to_owned(), source };
-        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = directory_of(target);
         fs::metadata(directory).map_err(failed)?;
         remove_abandoned(directory);
         let temporary = tempfile::Builder::new()
@@ -271,8 +272,7 @@ impl<'a> Rebuild<'a> {
         let persisted =
             if options.overwrite { temporary.persist(&target) } else { temporary.persist_noclobber(&target) };
         persisted.map_err(|error| failed(error.error))?;
-        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        File::open(directory_of(&target)).and_then(|directory| directory.sync_all()).map_err(failed)?;
         Ok(rebuilt)
     }
 

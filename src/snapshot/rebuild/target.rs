@@ -4,6 +4,12 @@ use std::path::Path;
 
 use crate::snapshot::Error;
 
+/// The directory that a file is in or will be: where its temporary file is, too.
+#[must_use]
+pub fn directory_of(target: &Path) -> &Path {
+    target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Removes what a process that was killed has left: it may hold everything in the clear.
 pub(super) fn remove_abandoned(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };

@@ -3,7 +3,7 @@ use std::sync::PoisonError;
 use atrest::backup::{Change, RewriteOptions, rewrite};
 use atrest::kms::Kms;
 use atrest::resource::{KeyLayout, Selection};
-use atrest::snapshot::{KeyFilter, RebuildOptions};
+use atrest::snapshot::{KeyFilter, RebuildOptions, directory_of};
 use atrest::transformer::{ProviderKind, ResourceTransformers};
 
 use super::{Named, open_whole};
@@ -99,8 +99,7 @@ impl Job<'_> {
                 "--out is a file: a new snapshot is read again before it is given out".to_owned(),
             ));
         }
-        let directory = self.target.out.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(std::path::Path::new(".")).to_owned();
+        let directory = directory_of(&self.target.out).to_owned();
         *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory);
         named.warn_of_log(self.quiet);
         stop_signal();
