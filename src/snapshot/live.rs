@@ -70,8 +70,7 @@ impl Snapshot {
 /// Walks the records once, and keeps of each wanted value where it is.
 pub(super) fn find(snapshot: &Snapshot, view: &View) -> Result<Found, Error> {
     let meta = snapshot.meta();
-    // What a compaction that was interrupted has not removed yet, it may have begun to.
-    let compacted = [meta.finished_compact_revision, meta.scheduled_compact_revision].into_iter().flatten().max();
+    let compacted = meta.maybe_compacted();
     let mut incomplete = false;
     if let (Some(asked), Some(compacted)) = (view.revision, compacted)
         && asked < compacted

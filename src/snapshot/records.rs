@@ -213,7 +213,7 @@ impl Snapshot {
         let mut strays = strays.into_iter().peekable();
         let mut pager = Pager::new(self.db().input());
         let mut damaged = Problems::default();
-        let compacted = self.meta().scheduled_compact_revision.max(self.meta().finished_compact_revision);
+        let compacted = self.meta().maybe_compacted();
         let (mut recovered, mut maybe_compacted) = (0, 0);
         let mut stray = |stray: Stray, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>| {
             let Ok(encoded) = pager.bytes(stray.offset, stray.len) else { return ControlFlow::Continue(()) };

@@ -118,11 +118,16 @@ impl StoreMeta {
         self.scheduled_compact_revision.filter(|scheduled| *scheduled > finished)
     }
 
+    /// Up to which revision records may be gone: what a compaction that was interrupted has not removed yet, it may have begun to.
+    #[must_use]
+    pub fn maybe_compacted(&self) -> Option<i64> {
+        self.scheduled_compact_revision.max(self.finished_compact_revision)
+    }
+
     /// The revision of the store, of whose records the last is of this one.
     #[must_use]
     pub fn head(&self, last_record: Option<i64>) -> i64 {
-        let marks = [self.scheduled_compact_revision, self.finished_compact_revision];
-        marks.into_iter().flatten().chain(last_record).max().unwrap_or(1).max(1)
+        self.maybe_compacted().max(last_record).unwrap_or(1).max(1)
     }
 }
 
