@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 
-use super::bbolt::Damage;
+use super::bbolt::{Bucket, Damage, Element, Meta};
 use super::records::{Problems, RecordKind};
 use super::revision::Revision;
 use super::{Error, Snapshot};
@@ -22,6 +22,43 @@ pub struct Status {
     pub size: u64,
 }
 
+/// The status of a file whose elements are being visited in order.
+pub(super) struct StatusSum<'s> {
+    crc: Crc,
+    elements: u64,
+    revision: i64,
+    /// Those whose names are not in the sum yet.
+    buckets: std::slice::Iter<'s, Bucket>,
+    meta: &'s Meta,
+}
+
+impl<'s> StatusSum<'s> {
+    pub(super) fn new(snapshot: &'s Snapshot) -> Self {
+        let db = snapshot.db();
+        Self { crc: Crc::default(), elements: 0, revision: 0, buckets: db.buckets().iter(), meta: db.meta() }
+    }
+
+    pub(super) fn add(&mut self, bucket: &Bucket, element: &Element<'_>) {
+        // The names of those before it too that are empty.
+        while let Some(begun) = self.buckets.as_slice().first().filter(|begun| begun.name <= bucket.name) {
+            self.crc.add(&begun.name);
+            self.buckets.next();
+        }
+        self.crc.add(element.key);
+        self.crc.add(element.value);
+        self.elements += 1;
+        if bucket.name == super::schema::KEY {
+            self.revision = Revision::parse(element.key).map_or(self.revision, |(revision, _)| revision.main);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Status {
+        self.buckets.for_each(|bucket| self.crc.add(&bucket.name));
+        let size = self.meta.high_water.saturating_mul(self.meta.page_size);
+        Status { hash: self.crc.value(), revision: self.revision, elements: self.elements, size }
+    }
+}
+
 impl Snapshot {
     /// Computes the status. Parts that are damaged are handed to `damaged` and left out, where that is allowed.
     ///
@@ -29,28 +66,9 @@ impl Snapshot {
     ///
     /// When something is damaged, and the snapshot is read strictly.
     pub fn status(&self, mut damaged: impl FnMut(Damage)) -> Result<Status, Error> {
-        let mut crc = Crc::default();
-        let mut elements = 0;
-        let mut revision = 0;
-        let mut buckets = self.db().buckets().iter().peekable();
-        self.db().all_elements(
-            |bucket, element| {
-                // The names of those before it too that are empty.
-                while let Some(begun) = buckets.next_if(|begun| begun.name <= bucket.name) {
-                    crc.add(&begun.name);
-                }
-                crc.add(element.key);
-                crc.add(element.value);
-                elements += 1;
-                if bucket.name == super::schema::KEY {
-                    revision = Revision::parse(element.key).map_or(revision, |(revision, _)| revision.main);
-                }
-            },
-            &mut damaged,
-        )?;
-        buckets.for_each(|bucket| crc.add(&bucket.name));
-        let meta = self.db().meta();
-        Ok(Status { hash: crc.value(), revision, elements, size: meta.high_water.saturating_mul(meta.page_size) })
+        let mut sum = StatusSum::new(self);
+        self.db().all_elements(|bucket, element| sum.add(bucket, &element), &mut damaged)?;
+        Ok(sum.finish())
     }
 
     /// What `etcdctl endpoint hashkv` prints of a member at this revision (etcd `mvcc.kvHasher`). Two stores can be compared only

@@ -96,7 +96,7 @@ impl Values {
         let parts = places.par_chunks(places.len().div_ceil(rayon::current_num_threads()).max(64));
         let values: Result<Vec<_>, Error> = parts.map(|places| self.read(places)).collect();
         self.next += count;
-        Ok(Some(values?.concat()))
+        Ok(Some(values?.into_iter().flatten().collect()))
     }
 
     fn read(&self, places: &[Place]) -> Result<Vec<StoredValue>, Error> {

@@ -110,3 +110,17 @@ fn a_bad_line_ends_nothing() {
     let good = atrest(&["decode", "--jsonl", "--reveal"], line(SECRET.as_bytes()).as_bytes()).exits(0);
     assert_eq!(good.lines()[0]["object"]["data"]["p"], "aHVudGVyMg==");
 }
+
+/// `decode` kept a line of any length in memory, where `decrypt` and `encrypt` answer that it is too long.
+#[test]
+fn a_line_that_is_too_long_has_one_answer() {
+    let mut input = vec![b'x'; 2 * 64 * 1024 * 1024 + 7];
+    let line = json!({"data": encode(SECRET.as_bytes())});
+    input.extend_from_slice(format!("\n{line}\n").as_bytes());
+    let run = atrest(&["decode", "--jsonl"], &input).exits(1);
+    let answers = run.lines();
+    assert_eq!(answers.len(), 2);
+    let message = "the line is longer than 67108864 bytes";
+    assert_eq!(answers[0], json!({"error": {"class": "malformed", "message": message}}));
+    assert_eq!(answers[1]["object"]["kind"], "Secret");
+}

@@ -1,7 +1,7 @@
 use super::Rebuilt;
 use crate::snapshot::bbolt::Item;
 use crate::snapshot::error::Unverified;
-use crate::snapshot::hash::Crc;
+use crate::snapshot::hash::{Crc, StatusSum};
 use crate::snapshot::{Error, Snapshot, Status, schema};
 
 pub(super) fn add_record(sum: &mut Crc, revision_key: &[u8], encoded: &[u8]) {
@@ -16,12 +16,14 @@ pub(super) fn verify(again: &Snapshot, sums: [u32; 2], rebuilt: &Rebuilt) -> Res
     let refused = |what| Err(Error::Unverified(what));
     let (mut sum, mut others) = (Crc::default(), Crc::default());
     let (mut count, mut wrong) = (0, None);
+    let mut status = StatusSum::new(again);
     let map = again.db().map_pages(|bucket, item| match item {
-        Item::Element(element) if bucket.name == schema::KEY => {
-            add_record(&mut sum, element.key, element.value);
-            count += 1;
+        Item::Element(element) => {
+            status.add(bucket, &element);
+            let is_record = bucket.name == schema::KEY;
+            count += u64::from(is_record);
+            add_record(if is_record { &mut sum } else { &mut others }, element.key, element.value);
         }
-        Item::Element(element) => add_record(&mut others, element.key, element.value),
         Item::Damage(damage) => wrong = Some(damage.to_string()),
         Item::Hazard(hazard) => wrong = Some(hazard.to_string()),
         Item::Slack { page, .. } => wrong = Some(format!("page {page} has bytes behind its elements")),
@@ -37,5 +39,5 @@ pub(super) fn verify(again: &Snapshot, sums: [u32; 2], rebuilt: &Rebuilt) -> Res
     if map.used.len() != meta.high_water || !again.db().warnings().is_empty() || again.db().input().len() != pages {
         return refused(Unverified::UnusedPages);
     }
-    again.status(|_| {})
+    Ok(status.finish())
 }

@@ -118,7 +118,13 @@ pub(super) struct Finding {
 }
 
 /// A line that is not kept.
-struct TooLong;
+pub(super) struct TooLong;
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the line is longer than {MAX_LINE_BYTES} bytes")
+    }
+}
 
 /// The fields of a line, as they are written: numbers keep their digits.
 pub(super) type Fields<'l> = BTreeMap<String, &'l RawValue>;
@@ -154,6 +160,21 @@ pub(super) fn data_of(fields: &mut Fields<'_>) -> Option<Zeroizing<Vec<u8>>> {
 pub(super) fn refuse(message: &str) -> Zeroizing<Vec<u8>> {
     let answer = json!({ "error": { "class": "malformed", "message": message } });
     Zeroizing::new(answer.to_string().into_bytes())
+}
+
+/// The next line, or nothing behind the last.
+pub(super) fn next_line(input: &mut impl BufRead) -> std::io::Result<Option<Result<Zeroizing<Vec<u8>>, TooLong>>> {
+    let mut line = Zeroizing::new(Vec::new());
+    let read = input.take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line)?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if line.ends_with(b"\n") || read < MAX_LINE_BYTES {
+        return Ok(Some(Ok(line)));
+    }
+    // What follows is of the same line, and no line of its own.
+    skip_line(input)?;
+    Ok(Some(Err(TooLong)))
 }
 
 /// Reads up to the end of the line, and keeps nothing of it.
@@ -192,18 +213,11 @@ impl Crypt<'_> {
         let mut failed = false;
         let mut lines = Vec::new();
         loop {
-            let mut line = Zeroizing::new(Vec::new());
-            let read = (&mut input).take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line)?;
-            let whole = line.ends_with(b"\n") || read < MAX_LINE_BYTES;
-            if !whole {
-                // What follows is of the same line, and no line of its own.
-                skip_line(&mut input)?;
-                lines.push(Err(TooLong));
-            } else if !line.trim_ascii().is_empty() {
-                lines.push(Ok(line));
-            }
+            let line = next_line(&mut input)?;
+            let is_last = line.is_none();
+            lines.extend(line.filter(|line| !line.as_ref().is_ok_and(|line| line.trim_ascii().is_empty())));
             // More than one read is in the buffer: go on collecting as long as nothing has to be waited for.
-            if read > 0 && input.buffer().contains(&b'\n') {
+            if !is_last && input.buffer().contains(&b'\n') {
                 continue;
             }
             self.resolve_lines(&lines);
@@ -211,7 +225,7 @@ impl Crypt<'_> {
                 .par_iter()
                 .map(|line| match line {
                     Ok(line) => self.line(line),
-                    Err(TooLong) => (refuse(&format!("the line is longer than {MAX_LINE_BYTES} bytes")), false),
+                    Err(too_long) => (refuse(&too_long.to_string()), false),
                 })
                 .collect();
             for (answer, ok) in answers {
@@ -221,7 +235,7 @@ impl Crypt<'_> {
             }
             out.flush()?;
             lines.clear();
-            if read == 0 {
+            if is_last {
                 return Ok(if failed { FINDINGS } else { 0 });
             }
         }

@@ -1,10 +1,10 @@
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 
 use atrest::object::{self, Object};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::crypt::{Fields, Finding, data_of, refuse};
+use super::crypt::{Fields, Finding, data_of, next_line, refuse};
 use super::get::shown;
 use super::stdout;
 use crate::args::{DecodeArgs, ShownArgs};
@@ -61,15 +61,20 @@ fn decode(plaintext: &[u8], args: &ShownArgs) -> Result<Object, Finding> {
 fn lines(args: &DecodeArgs) -> Result<u8, Failure> {
     let mut out = stdout();
     let mut failed = false;
-    for line in std::io::stdin().lock().split(b'\n') {
-        let line = Zeroizing::new(line?);
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let (answer, ok) = answer(&line, args);
+    let mut input = BufReader::new(std::io::stdin().lock());
+    while let Some(line) = next_line(&mut input)? {
+        let (answer, ok) = match line {
+            Ok(line) if line.trim_ascii().is_empty() => continue,
+            Ok(line) => answer(&line, args),
+            Err(too_long) => (refuse(&too_long.to_string()), false),
+        };
         failed |= !ok;
         out.write_all(&answer)?;
         out.write_all(b"\n")?;
+        // Who feeds line by line waits for the answer.
+        if !input.buffer().contains(&b'\n') {
+            out.flush()?;
+        }
     }
     out.flush()?;
     Ok(if failed { FINDINGS } else { 0 })
