@@ -13,7 +13,7 @@ use super::{Error, Options};
 use crate::report::{Class, JournalEntry, NotRewritten, Progress, RekeyReport, VerifyRow, WrongKey};
 use crate::resource::{GroupResource, Location, Selection};
 use crate::source::{Source as _, StoredValue};
-use crate::storage::{Ranges, RewrapOptions, Store};
+use crate::storage::{Client, Ranges, RewrapOptions};
 use crate::transformer::envelope::DekResolver;
 use crate::transformer::{HeaderVerdict, KmsProvider, ResourceTransformers};
 use crate::verify;
@@ -46,7 +46,7 @@ const MAX_STALE_KEYS: usize = 100;
 /// When etcd cannot be read before anything is written, and when a KMS that writes cannot be used. What happens later, like a
 /// journal that fails, ends the run and is in the report.
 pub async fn execute<K: DekResolver + 'static>(
-    store: &Store,
+    client: &Client,
     transformers: &Arc<ResourceTransformers>,
     kms: &Arc<K>,
     options: &Options<'_>,
@@ -54,9 +54,9 @@ pub async fn execute<K: DekResolver + 'static>(
     progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<RekeyReport, Error> {
-    let everything = Ranges::of_prefixes(store, &options.selection.layout.all());
+    let everything = Ranges::of_prefixes(client, &options.selection.layout.all());
     let prefixes = options.selection.prefixes()?;
-    let mut source = Ranges::of_prefixes(store, &prefixes);
+    let mut source = Ranges::of_prefixes(client, &prefixes);
     source.count().await?;
     let plan = plan(source, everything, &**kms, options, progress, stop).await?;
     if let Some(WrongKey { key, values }) = plan.wrong_keys.first().cloned() {
@@ -74,7 +74,7 @@ pub async fn execute<K: DekResolver + 'static>(
         }
     }
     let shared = Arc::new(Shared {
-        store: store.clone(),
+        client: client.clone(),
         transformers: Arc::clone(transformers),
         kms: Arc::clone(kms),
         layout: options.selection.layout.clone(),
@@ -116,7 +116,7 @@ pub async fn execute<K: DekResolver + 'static>(
     report.notes.extend(plan.decryption_warning());
     report.complete &= !stop.load(Ordering::Relaxed);
     if report.complete {
-        if let Err(error) = final_pass(&mut report, store, &**kms, options, progress, stop).await {
+        if let Err(error) = final_pass(&mut report, client, &**kms, options, progress, stop).await {
             report.notes.push(format!("the values could not be read again: {error}"));
         }
         if !report.verified {
@@ -233,7 +233,7 @@ impl Run<'_> {
         pace: &mut Pace,
         stop: &AtomicBool,
     ) -> Result<(), Error> {
-        let mut source = Ranges::of_prefixes(&shared.store, prefixes);
+        let mut source = Ranges::of_prefixes(&shared.client, prefixes);
         let former = Left::take(&mut self.report);
         'pages: while !stop.load(Ordering::Relaxed) && !self.halted {
             let page = match source.next_page().await {
@@ -246,7 +246,7 @@ impl Run<'_> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            self.check_space(&shared.store, execution.quota_bytes).await;
+            self.check_space(&shared.client, execution.quota_bytes).await;
             for value in page.values {
                 match due(&value, shared, options.selection) {
                     Due::Yes => {}
@@ -297,8 +297,8 @@ impl Run<'_> {
     }
 
     /// Halts before the database reaches its quota: then nothing could be written any more, in the whole cluster.
-    async fn check_space(&mut self, store: &Store, quota_bytes: Option<u64>) {
-        let Ok(status) = store.status().await else { return };
+    async fn check_space(&mut self, client: &Client, quota_bytes: Option<u64>) {
+        let Ok(status) = client.status().await else { return };
         let space = Space::new(status.db_size, quota_bytes);
         if space.is_nearly_used() {
             self.halt(format!("stopped before etcd is full: {space}"));
@@ -376,7 +376,7 @@ impl Run<'_> {
 /// Reads everything again: what is still stale, what cannot be read, and which keys are still needed.
 async fn final_pass(
     report: &mut RekeyReport,
-    store: &Store,
+    client: &Client,
     kms: &impl DekResolver,
     options: &Options<'_>,
     progress: &dyn Progress,
@@ -402,9 +402,9 @@ async fn final_pass(
             }
         }
     };
-    let mut source = Ranges::of_prefixes(store, &options.selection.prefixes()?);
+    let mut source = Ranges::of_prefixes(client, &options.selection.prefixes()?);
     source.count().await?;
-    let keys = async || Ok(Ranges::of_prefixes(store, &options.selection.layout.all()).keys_only());
+    let keys = async || Ok(Ranges::of_prefixes(client, &options.selection.layout.all()).keys_only());
     let verified = verify::verify(source, keys, kms, &verify_options, progress, stop, &mut rows).await?;
     if !verified.complete {
         // Of a part, nothing follows: least of all that no value needs a key.

@@ -8,14 +8,14 @@ use super::plan::{self, Group};
 use crate::report::{Class, EtcdKey, JournalEntry, NotRewritten, VerifyRow, key_id_hash};
 use crate::resource::{KeyLayout, Location};
 use crate::source::StoredValue;
-use crate::storage::{self, Refusal, Rewrap, RewrapOptions, Sealed, Store};
+use crate::storage::{self, Client, Refusal, Rewrap, RewrapOptions, Sealed};
 use crate::transformer::envelope::{DekResolver, Wanted};
 use crate::transformer::{self, DataContext, Header, ProviderKind, ResourceTransformer, ResourceTransformers};
 use crate::verify::Judge;
 
 /// What a writer needs; shared by all that are under way.
 pub(super) struct Shared<K> {
-    pub(super) store: Store,
+    pub(super) client: Client,
     pub(super) transformers: Arc<ResourceTransformers>,
     pub(super) kms: Arc<K>,
     pub(super) layout: KeyLayout,
@@ -69,7 +69,7 @@ pub(super) async fn rewrite<K: DekResolver>(shared: Arc<Shared<K>>, value: Store
     let mut resolved = resolve(&shared, &value).await;
     let mut write_keys = 0;
     loop {
-        match shared.store.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await {
+        match shared.client.rewrap(value, shared.rewrap, |value| seal(&shared, value)).await {
             // Somebody else has written it meanwhile, by another data key.
             Ok(Rewrap::Refused { reason: NotSealed::NeedsDek(_), value: again }) if resolved != again.mod_revision => {
                 resolved = resolve(&shared, &again).await;

@@ -7,7 +7,7 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Code;
 
-use super::connection::{ConnectOptions, kv_client};
+use super::client::{ConnectOptions, kv_client};
 use super::connector::{Connector, Tls};
 use super::endpoint::Endpoint;
 use super::error::Error;

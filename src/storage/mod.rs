@@ -3,7 +3,7 @@
 //! Writes have the one shape that kube-apiserver uses and that kine accepts: one key in a transaction, compared by its
 //! `mod_revision`, and read back by the same request when the comparison fails. The lease is always given explicitly.
 
-mod connection;
+mod client;
 mod connector;
 mod dial;
 mod endpoint;
@@ -13,7 +13,7 @@ mod range;
 mod rewrap;
 mod tls;
 
-pub use connection::{ConnectOptions, NEVER, ServerStatus, Store, Written};
+pub use client::{Client, ConnectOptions, NEVER, ServerStatus, Written};
 pub use endpoint::{Address, Endpoint, InvalidEndpoint};
 pub use error::Error;
 pub use failure::{ConnectError, ConnectFailure};

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use etcd_client::GetOptions;
 
-use super::connection::{Store, stored_value};
+use super::client::{Client, stored_value};
 use super::error::Error;
 use crate::source::{Page, Source};
 
@@ -46,7 +46,7 @@ impl KeyRange {
 /// compacted away in the middle, reading goes on at the latest revision behind the last key.
 #[derive(Debug)]
 pub struct Ranges {
-    store: Store,
+    client: Client,
     ranges: VecDeque<KeyRange>,
     keys_only: bool,
     revision: Option<i64>,
@@ -63,9 +63,9 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 impl Ranges {
     /// Reads the ranges in their order.
     #[must_use]
-    pub fn new(store: &Store, ranges: impl IntoIterator<Item = KeyRange>) -> Self {
+    pub fn new(client: &Client, ranges: impl IntoIterator<Item = KeyRange>) -> Self {
         Self {
-            store: store.clone(),
+            client: client.clone(),
             ranges: ranges.into_iter().collect(),
             keys_only: false,
             revision: None,
@@ -77,8 +77,8 @@ impl Ranges {
 
     /// Reads all keys that begin with one of the prefixes.
     #[must_use]
-    pub fn of_prefixes(store: &Store, prefixes: &[Vec<u8>]) -> Self {
-        Self::new(store, prefixes.iter().map(|prefix| KeyRange::prefix(prefix)))
+    pub fn of_prefixes(client: &Client, prefixes: &[Vec<u8>]) -> Self {
+        Self::new(client, prefixes.iter().map(|prefix| KeyRange::prefix(prefix)))
     }
 
     /// Reads at a revision in place of the latest.
@@ -107,11 +107,11 @@ impl Ranges {
             if let Some(revision) = self.revision {
                 options = options.with_revision(revision);
             }
-            let response = match self.store.range(&range.start, options).await {
+            let response = match self.client.range(&range.start, options).await {
                 // Compacted between two counts: what is counted is only told as progress.
                 Err(Error::Compacted) => {
                     let options = GetOptions::new().with_range(range.end.clone()).with_count_only();
-                    self.store.range(&range.start, options).await?
+                    self.client.range(&range.start, options).await?
                 }
                 result => result?,
             };
@@ -145,7 +145,7 @@ impl Source for Ranges {
             if self.keys_only {
                 options = options.with_keys_only();
             }
-            let mut response = match self.store.range(&range.start, options).await {
+            let mut response = match self.client.range(&range.start, options).await {
                 Ok(response) => response,
                 Err(Error::AnswerTooLarge) if self.limit > 1 => {
                     self.limit /= 2;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::connection::{Store, Written};
+use super::client::{Client, Written};
 use super::error::Error;
 use crate::source::StoredValue;
 
@@ -77,7 +77,7 @@ const REQUEST_OVERHEAD: usize = 512;
 /// How often a key is tried that others write at the same time.
 const MAX_CONFLICTS: u32 = 32;
 
-impl Store {
+impl Client {
     /// Stores a value again, sealed anew, unless somebody changes the key in between; then what they wrote is judged.
     ///
     /// `seal` opens a stored value and seals its plaintext. It is called for each value that is met under the key, so what

@@ -19,7 +19,7 @@ use atrest::report::NoProgress;
 use atrest::resource::Selection;
 use atrest::scan::{self, ExpectEncrypted};
 use atrest::source::{Source as _, StoredValue};
-use atrest::storage::{ConnectOptions, Ranges, RewrapOptions, Store, TlsOptions, Written};
+use atrest::storage::{Client, ConnectOptions, Ranges, RewrapOptions, TlsOptions, Written};
 use atrest::transformer::envelope::NoKms;
 use atrest::transformer::{DataContext, ResourceTransformers};
 use tokio::task::JoinSet;
@@ -59,7 +59,7 @@ fn secret(name: &str) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &type_meta), field(2, &raw), field(3, b""), field(4, b"")].concat()
 }
 
-async fn seed(store: &Store, transformers: &ResourceTransformers, count: usize) {
+async fn seed(client: &Client, transformers: &ResourceTransformers, count: usize) {
     let list = transformers.transformer_for_resource("", "secrets");
     let mut puts = JoinSet::new();
     for i in 0..count {
@@ -70,9 +70,9 @@ async fn seed(store: &Store, transformers: &ResourceTransformers, count: usize) 
         if puts.len() >= CONCURRENCY {
             puts.join_next().await.expect("a put").expect("no panic");
         }
-        let store = store.clone();
+        let client = client.clone();
         puts.spawn(async move {
-            assert!(matches!(store.optimistic_put(&key, sealed, 0, 0).await, Ok(Written::Done { .. })));
+            assert!(matches!(client.optimistic_put(&key, sealed, 0, 0).await, Ok(Written::Done { .. })));
         });
     }
     while puts.join_next().await.is_some() {}
@@ -82,14 +82,14 @@ fn selection() -> Selection {
     Selection::default()
 }
 
-fn ranges(store: &Store) -> Ranges {
-    Ranges::of_prefixes(store, &selection().layout.all())
+fn ranges(client: &Client) -> Ranges {
+    Ranges::of_prefixes(client, &selection().layout.all())
 }
 
 /// Puts every value as it is, in the same shape.
-async fn bare_rotation(store: &Store) -> Duration {
+async fn bare_rotation(client: &Client) -> Duration {
     let begun = Instant::now();
-    let mut source = ranges(store);
+    let mut source = ranges(client);
     source.count().await.expect("a count");
     let mut puts = JoinSet::new();
     while let Some(page) = source.next_page().await.expect("a page") {
@@ -97,9 +97,9 @@ async fn bare_rotation(store: &Store) -> Duration {
             if puts.len() >= CONCURRENCY {
                 puts.join_next().await.expect("a put").expect("no panic");
             }
-            let store = store.clone();
+            let client = client.clone();
             puts.spawn(async move {
-                let written = store.optimistic_put(&key, value, mod_revision, lease).await;
+                let written = client.optimistic_put(&key, value, mod_revision, lease).await;
                 assert!(matches!(written, Ok(Written::Done { .. })));
             });
         }
@@ -108,7 +108,7 @@ async fn bare_rotation(store: &Store) -> Duration {
     begun.elapsed()
 }
 
-async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count: usize) -> Duration {
+async fn rotation(client: &Client, transformers: &Arc<ResourceTransformers>, count: usize) -> Duration {
     let selection = selection();
     let options = rekey::Options { transformers, selection: &selection, source: String::new(), trusted: &[] };
     let execution = Execution {
@@ -119,22 +119,22 @@ async fn rotation(store: &Store, transformers: &Arc<ResourceTransformers>, count
         journal: None,
     };
     let stop = AtomicBool::new(false);
-    let report = rekey::execute(store, transformers, &Arc::new(NoKms), &options, execution, &NoProgress, &stop)
+    let report = rekey::execute(client, transformers, &Arc::new(NoKms), &options, execution, &NoProgress, &stop)
         .await
         .expect("a report");
     assert_eq!((report.rewritten, report.still_stale), (count as u64, Some(0)));
     Duration::from_secs_f64(report.seconds)
 }
 
-async fn bare_scan(store: &Store) -> Duration {
+async fn bare_scan(client: &Client) -> Duration {
     let begun = Instant::now();
-    let mut source = ranges(store);
+    let mut source = ranges(client);
     source.count().await.expect("a count");
     while source.next_page().await.expect("a page").is_some() {}
     begun.elapsed()
 }
 
-async fn scan(store: &Store, count: usize) -> Duration {
+async fn scan(client: &Client, count: usize) -> Duration {
     let begun = Instant::now();
     let selection = selection();
     let options = scan::Options {
@@ -145,7 +145,7 @@ async fn scan(store: &Store, count: usize) -> Duration {
         expect_encrypted: ExpectEncrypted::No,
         each_row: false,
     };
-    let mut source = ranges(store);
+    let mut source = ranges(client);
     source.count().await.expect("a count");
     let stop = AtomicBool::new(false);
     let report = scan::scan(source, &options, &NoProgress, &stop, &mut |_| {}).await.expect("a report");
@@ -172,19 +172,19 @@ fn main() {
             command_timeout: Duration::from_secs(30),
             interrupted: &atrest::storage::NEVER,
         };
-        let store = Store::connect(options).await.expect("a connection");
+        let client = Client::connect(options).await.expect("a connection");
         let (a, b) = (transformers("a", "b"), transformers("b", "a"));
-        seed(&store, &a, count).await;
+        seed(&client, &a, count).await;
         let mut ratios = [Vec::new(), Vec::new()];
         for round in 0..rounds {
             let to = if round % 2 == 0 { &b } else { &a };
-            let bare = bare_rotation(&store).await.as_secs_f64();
-            let ours = rotation(&store, to, count).await.as_secs_f64();
+            let bare = bare_rotation(&client).await.as_secs_f64();
+            let ours = rotation(&client, to, count).await.as_secs_f64();
             let rate = |seconds: f64| count as f64 / seconds;
             println!("rekey: {:.0}/s, bare loop {:.0}/s, ratio {:.3}", rate(ours), rate(bare), bare / ours);
             ratios[0].push(bare / ours);
-            let bare = bare_scan(&store).await.as_secs_f64();
-            let ours = scan(&store, count).await.as_secs_f64();
+            let bare = bare_scan(&client).await.as_secs_f64();
+            let ours = scan(&client, count).await.as_secs_f64();
             println!("scan: {:.0}/s, bare loop {:.0}/s, ratio {:.3}", rate(ours), rate(bare), bare / ours);
             ratios[1].push(bare / ours);
         }

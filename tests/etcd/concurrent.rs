@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use atrest::source::StoredValue;
-use atrest::storage::{Refusal, Rewrap, RewrapOptions, Sealed, Store, Written};
+use atrest::storage::{Client, Refusal, Rewrap, RewrapOptions, Sealed, Written};
 use atrest::transformer::ResourceTransformers;
 
 use crate::fixture::{
-    K1, K2, block_on, config, everything, everywhere, execution, opened, put_all, rekey_with, sealed, secret,
-    secret_key, store, transformers,
+    K1, K2, block_on, client, config, everything, everywhere, execution, opened, put_all, rekey_with, sealed, secret,
+    secret_key, transformers,
 };
 use crate::support::{Etcd, Version};
 
@@ -41,18 +41,18 @@ fn fill(etcd: &Etcd, count: usize) {
 /// Adds one to the number in an object, as often as it can until it is told to stop, and says how often that was.
 ///
 /// Whoever overwrites an update with an older value makes the number smaller than the count.
-async fn count_up(store: Store, i: usize, server: Arc<ResourceTransformers>, stop: Arc<AtomicBool>) -> (usize, u64) {
+async fn count_up(client: Client, i: usize, server: Arc<ResourceTransformers>, stop: Arc<AtomicBool>) -> (usize, u64) {
     let key = key(i).into_bytes();
     let mut count = 0;
     let mut known: Option<StoredValue> = None;
     while !stop.load(Ordering::Relaxed) {
         let value = match known.take() {
             Some(value) => value,
-            None => store.get(&key).await.unwrap().unwrap(),
+            None => client.get(&key).await.unwrap().unwrap(),
         };
         assert_eq!(opened(&server, &key, &value.value).0, secret("a", &name(i), &count.to_string()));
         let next = sealed(&server, &key, &secret("a", &name(i), &(count + 1).to_string()));
-        match store.optimistic_put(&key, next, value.mod_revision, value.lease).await.unwrap() {
+        match client.optimistic_put(&key, next, value.mod_revision, value.lease).await.unwrap() {
             Written::Done { .. } => count += 1,
             Written::Conflict { current } => known = current,
         }
@@ -69,21 +69,21 @@ fn writers_lose_no_update_and_deleted_keys_stay_deleted() {
         let etcd = Etcd::start(version);
         fill(&etcd, COUNT);
         let counts: BTreeMap<usize, u64> = block_on(async {
-            let store = store(&etcd).await;
+            let client = client(&etcd).await;
             let stop = Arc::new(AtomicBool::new(false));
             let mut writers = tokio::task::JoinSet::new();
             // Every second object; one half of the servers is not restarted yet.
             for i in (0..COUNT).step_by(2) {
                 let server = if i % 4 == 0 { before() } else { after() };
-                writers.spawn(count_up(store.clone(), i, server, Arc::clone(&stop)));
+                writers.spawn(count_up(client.clone(), i, server, Arc::clone(&stop)));
             }
             let deleter = {
-                let store = store.clone();
+                let client = client.clone();
                 tokio::spawn(async move {
                     for i in (1..COUNT).step_by(4) {
                         loop {
-                            let value = store.get(key(i).as_bytes()).await.unwrap().unwrap();
-                            let deleted = store.optimistic_delete(key(i).as_bytes(), value.mod_revision).await;
+                            let value = client.get(key(i).as_bytes()).await.unwrap().unwrap();
+                            let deleted = client.optimistic_delete(key(i).as_bytes(), value.mod_revision).await;
                             if matches!(deleted.unwrap(), Written::Done { .. }) {
                                 break;
                             }
@@ -91,7 +91,7 @@ fn writers_lose_no_update_and_deleted_keys_stay_deleted() {
                     }
                 })
             };
-            let report = rekey_with(&store, &after(), &everywhere(), execution(32)).await;
+            let report = rekey_with(&client, &after(), &everywhere(), execution(32)).await;
             assert!(report.complete && report.verified);
             assert_eq!((report.unreadable.len(), report.too_large.len()), (0, 0));
             // Objects that are written all the time may stay contended; nothing else may fail.
@@ -100,7 +100,7 @@ fn writers_lose_no_update_and_deleted_keys_stay_deleted() {
             stop.store(true, Ordering::Relaxed);
             let counts = writers.join_all().await.into_iter().collect();
             // Once all servers write the new key, the next run leaves nothing.
-            let report = rekey_with(&store, &after(), &everywhere(), execution(32)).await;
+            let report = rekey_with(&client, &after(), &everywhere(), execution(32)).await;
             assert_eq!((report.still_stale, report.failed.len(), report.gone), (Some(0), 0, 0));
             counts
         });
@@ -125,11 +125,11 @@ fn writers_lose_no_update_and_deleted_keys_stay_deleted() {
 
 /// Judges as a rotation does, and does something to the key between the judgement and the write.
 async fn rewrap_while(etcd: &Etcd, mut meanwhile: impl FnMut(u64) + Send) -> (Rewrap<&'static str>, u64) {
-    let store = store(etcd).await;
-    let value = store.get(key(0).as_bytes()).await.unwrap().unwrap();
+    let client = client(etcd).await;
+    let value = client.get(key(0).as_bytes()).await.unwrap().unwrap();
     let calls = AtomicU64::new(0);
     let server = after();
-    let rewrapped = store
+    let rewrapped = client
         .rewrap(value, RewrapOptions::default(), |value| {
             let call = calls.fetch_add(1, Ordering::SeqCst);
             let list = server.transformer_for_resource("", "secrets");
@@ -247,7 +247,7 @@ fn two_rotations_at_once_write_every_value_once() {
     let etcd = Etcd::start(Version::V3_5);
     fill(&etcd, 300);
     let (first, second) = block_on(async {
-        let (one, other) = (store(&etcd).await, store(&etcd).await);
+        let (one, other) = (client(&etcd).await, client(&etcd).await);
         let (after, everywhere) = (after(), everywhere());
         tokio::join!(
             rekey_with(&one, &after, &everywhere, execution(16)),

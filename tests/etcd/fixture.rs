@@ -13,7 +13,7 @@ use atrest::kms::{self, Kms};
 use atrest::rekey::{self, Execution};
 use atrest::report::{NoProgress, RekeyReport, VerifyReport, VerifyRow};
 use atrest::resource::{GroupResource, KeyLayout, Location, Selection};
-use atrest::storage::{ConnectOptions, Ranges, RewrapOptions, Store, TlsOptions};
+use atrest::storage::{Client, ConnectOptions, Ranges, RewrapOptions, TlsOptions};
 use atrest::transformer::{DataContext, ResourceTransformers};
 use atrest::verify::{self, RemovableKey};
 use sha2::{Digest as _, Sha256};
@@ -150,11 +150,11 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime can be made").block_on(future)
 }
 
-pub(crate) async fn store(etcd: &Etcd) -> Store {
-    store_with(etcd, Duration::from_secs(30)).await
+pub(crate) async fn client(etcd: &Etcd) -> Client {
+    client_with(etcd, Duration::from_secs(30)).await
 }
 
-pub(crate) async fn store_with(etcd: &Etcd, command_timeout: Duration) -> Store {
+pub(crate) async fn client_with(etcd: &Etcd, command_timeout: Duration) -> Client {
     let options = ConnectOptions {
         endpoints: vec![etcd.endpoint().parse().expect("it is an endpoint")],
         tls: TlsOptions::default(),
@@ -163,7 +163,7 @@ pub(crate) async fn store_with(etcd: &Etcd, command_timeout: Duration) -> Store 
         command_timeout,
         interrupted: &atrest::storage::NEVER,
     };
-    Store::connect(options).await.expect("etcd answers")
+    Client::connect(options).await.expect("etcd answers")
 }
 
 pub(crate) fn everywhere() -> Selection {
@@ -180,7 +180,7 @@ pub(crate) fn execution(concurrency: usize) -> Execution {
 }
 
 pub(crate) async fn rekey_with(
-    store: &Store,
+    client: &Client,
     transformers: &Arc<ResourceTransformers>,
     selection: &Selection,
     execution: Execution,
@@ -190,11 +190,11 @@ pub(crate) async fn rekey_with(
     let options = rekey::Options { transformers, selection, source: "test".to_owned(), trusted: &trusted };
     let stop = AtomicBool::new(false);
     let kms = Arc::new(Kms::new(transformers, kms::Options::default()).expect("no endpoint is given"));
-    rekey::execute(store, transformers, &kms, &options, execution, &NoProgress, &stop).await.expect("it can be done")
+    rekey::execute(client, transformers, &kms, &options, execution, &NoProgress, &stop).await.expect("it can be done")
 }
 
 pub(crate) fn rekey(etcd: &Etcd, transformers: &Arc<ResourceTransformers>) -> RekeyReport {
-    block_on(async { rekey_with(&store(etcd).await, transformers, &everywhere(), execution(64)).await })
+    block_on(async { rekey_with(&client(etcd).await, transformers, &everywhere(), execution(64)).await })
 }
 
 /// The report, and each value's row.
@@ -216,11 +216,11 @@ pub(crate) fn verify_removable(etcd: &Etcd, config: &str, removable: Option<&str
     let mut seen = Vec::new();
     let mut rows = |row: &VerifyRow| seen.push(row.clone());
     let report = block_on(async {
-        let store = store(etcd).await;
+        let client = client(etcd).await;
         let prefixes = selection.prefixes().expect("it selects something");
-        let keys = async || Ok(Ranges::of_prefixes(&store, &prefixes).keys_only());
+        let keys = async || Ok(Ranges::of_prefixes(&client, &prefixes).keys_only());
         let stop = AtomicBool::new(false);
-        let values = Ranges::of_prefixes(&store, &prefixes);
+        let values = Ranges::of_prefixes(&client, &prefixes);
         let kms = Kms::new(&transformers, kms::Options::default()).expect("no endpoint is given");
         verify::verify(values, keys, &kms, &options, &NoProgress, &stop, &mut rows).await.expect("etcd can be read")
     });

@@ -15,8 +15,8 @@ use atrest::transformer::envelope::NoKms;
 use atrest::{rekey, verify};
 
 use crate::fixture::{
-    K1, K2, Workshop, block_on, config, everything, everywhere, execution, journal, opened, put_all, rekey_with,
-    sealed, secret, secret_key, state, store, store_with, transformers, until,
+    K1, K2, Workshop, block_on, client, client_with, config, everything, everywhere, execution, journal, opened,
+    put_all, rekey_with, sealed, secret, secret_key, state, transformers, until,
 };
 use crate::support::{Etcd, Version};
 
@@ -239,7 +239,7 @@ fn a_write_whose_answer_is_lost_counts_once() {
         fill(&etcd, 40);
         let report = block_on(async {
             // Requests time out long before etcd goes on.
-            let store = store_with(&etcd, Duration::from_millis(300)).await;
+            let client = client_with(&etcd, Duration::from_millis(300)).await;
             let new = transformers(&new_text());
             let paused = Paused { etcd: &etcd, after: 8, seen: AtomicU64::new(0) };
             let selection = everywhere();
@@ -247,7 +247,7 @@ fn a_write_whose_answer_is_lost_counts_once() {
                 rekey::Options { transformers: &new, selection: &selection, source: String::new(), trusted: &[] };
             let stop = AtomicBool::new(false);
             let no_kms = Arc::new(NoKms);
-            let run = rekey::execute(&store, &new, &no_kms, &options, execution(8), &paused, &stop);
+            let run = rekey::execute(&client, &new, &no_kms, &options, execution(8), &paused, &stop);
             let resume = async {
                 while paused.seen.load(Ordering::SeqCst) <= paused.after {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -333,8 +333,8 @@ fn a_compaction_in_the_middle_drops_no_key() {
         fill(&etcd, 300);
         let (new, selection, stop) = (transformers(&new_text()), everywhere(), AtomicBool::new(false));
         block_on(async {
-            let store = store(&etcd).await;
-            let ranges = || Ranges::of_prefixes(&store, &selection.prefixes().unwrap());
+            let client = client(&etcd).await;
+            let ranges = || Ranges::of_prefixes(&client, &selection.prefixes().unwrap());
             let mut seen: BTreeMap<String, usize> = BTreeMap::new();
             let mut rows = |row: &ValueRow| *seen.entry(row.key.to_string()).or_default() += 1;
             let options = scan::Options {
@@ -480,7 +480,7 @@ fn options_are_what_they_say() {
     let new = transformers(&new_text());
     let mut execution = execution(1);
     execution.rewrap.max_request_bytes = 512;
-    let report = block_on(async { rekey_with(&store(&etcd).await, &new, &everywhere(), execution).await });
+    let report = block_on(async { rekey_with(&client(&etcd).await, &new, &everywhere(), execution).await });
     assert_eq!((report.rewritten, report.too_large.len(), report.still_stale), (0, 1, Some(1)));
     assert_eq!(etcd.client().get(key(0)).unwrap().version(), 1);
 }

@@ -12,8 +12,8 @@ use atrest::transformer::{Header, ResourceTransformers};
 use tonic::Code;
 
 use crate::fixture::{
-    self, K1, KMS_CONFIG, Workshop, block_on, config, everything, everywhere, execution, put_all, read, sealed, secret,
-    secret_key, store, transformers, verify, verify_removable,
+    self, K1, KMS_CONFIG, Workshop, block_on, client, config, everything, everywhere, execution, put_all, read, sealed,
+    secret, secret_key, transformers, verify, verify_removable,
 };
 use crate::support::{Behaviour, Etcd, TestKms, Version, vector, vector_lines};
 
@@ -78,7 +78,7 @@ async fn rekey_by(
     let selection = everywhere();
     let options = rekey::Options { transformers, selection: &selection, source: "test".to_owned(), trusted: &[] };
     let stop = AtomicBool::new(false);
-    rekey::execute(&store(etcd).await, transformers, &kms, &options, execution, &NoProgress, &stop).await.unwrap()
+    rekey::execute(&client(etcd).await, transformers, &kms, &options, execution, &NoProgress, &stop).await.unwrap()
 }
 
 /// What the program does from the plan to the journal, with the plugin elsewhere than the configuration says.

@@ -30,7 +30,7 @@ fn a_key_that_opens_nothing_of_what_names_it_does_not_write() {
         let options = rekey::Options { transformers: &wrong, selection, source: String::new(), trusted: &[] };
         let stop = AtomicBool::new(false);
         let refused = block_on(async {
-            rekey::execute(&store(&etcd).await, &wrong, &Arc::new(NoKms), &options, execution(8), &NoProgress, &stop)
+            rekey::execute(&client(&etcd).await, &wrong, &Arc::new(NoKms), &options, execution(8), &NoProgress, &stop)
                 .await
         });
         assert!(matches!(&refused, Err(Error::WrongWriteKey { key, values: 2 }) if key == "aesgcm/k2"), "{refused:?}");

@@ -7,9 +7,9 @@ use atrest::resource::{KeyLayout, Selection};
 use atrest::source::StoredValue;
 
 use crate::fixture::{
-    K1, K2, LOCAL, LOCAL_CONFIG, Workshop, block_on, config, everything, execution, journal, object, of_resources,
-    opened, put_all, read, rekey, rekey_with, sealed, secret, secret_key, sha256, state, store, transformers, until,
-    verify,
+    K1, K2, LOCAL, LOCAL_CONFIG, Workshop, block_on, client, config, everything, execution, journal, object,
+    of_resources, opened, put_all, read, rekey, rekey_with, sealed, secret, secret_key, sha256, state, transformers,
+    until, verify,
 };
 use crate::support::{Etcd, Version, vector, vector_lines};
 
@@ -264,7 +264,7 @@ fn every_layout_is_rotated_in_place() {
     for spelling in ["my/cluster", "/my/cluster/"] {
         let layout = KeyLayout::new([spelling]);
         let selection = Selection { layout, ..Selection::default() };
-        let report = block_on(async { rekey_with(&store(&etcd).await, &new, &selection, execution(4)).await });
+        let report = block_on(async { rekey_with(&client(&etcd).await, &new, &selection, execution(4)).await });
         assert_eq!(report.rewritten, u64::from(spelling == "my/cluster"));
         assert_eq!(report.unreadable, []);
     }
@@ -328,26 +328,26 @@ fn ten_thousand_objects_in_five_namespaces() {
     let places =
         |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 1000)).collect::<BTreeMap<String, u64>>();
     block_on(async {
-        let store = store(&etcd).await;
+        let client = client(&etcd).await;
         let mut of_namespace = Selection { namespace: Some("ns-1".to_owned()), ..Selection::default() };
-        let report = rekey_with(&store, &new, &of_namespace, execution(64)).await;
+        let report = rekey_with(&client, &new, &of_namespace, execution(64)).await;
         assert_eq!((report.rewritten, report.still_stale, report.failed.len()), (2000, Some(0), 0));
         assert_eq!(counts(&etcd), places(&["secrets ns-1", "configmaps ns-1"]));
         // Only a part was looked at, so nothing can be said of the keys.
         assert_eq!(report.keys_unused, Vec::<String>::new());
 
         of_namespace = Selection { namespace: Some("ns-2".to_owned()), ..of_resources(&["secrets"]) };
-        let report = rekey_with(&store, &new, &of_namespace, execution(64)).await;
+        let report = rekey_with(&client, &new, &of_namespace, execution(64)).await;
         assert_eq!(report.rewritten, 1000);
         assert_eq!(counts(&etcd), places(&["secrets ns-1", "configmaps ns-1", "secrets ns-2"]));
 
         let below = Selection { key_prefix: Some(b"/registry/configmaps/ns-3/".to_vec()), ..Selection::default() };
         // One at a time.
-        let report = rekey_with(&store, &new, &below, execution(1)).await;
+        let report = rekey_with(&client, &new, &below, execution(1)).await;
         assert_eq!(report.rewritten, 1000);
         assert_eq!(counts(&etcd), places(&["secrets ns-1", "configmaps ns-1", "secrets ns-2", "configmaps ns-3"]));
 
-        let report = rekey_with(&store, &new, &Selection::default(), execution(64)).await;
+        let report = rekey_with(&client, &new, &Selection::default(), execution(64)).await;
         assert_eq!((report.rewritten, report.already_current, report.still_stale), (6000, 4000, Some(0)));
         let by_namespace: Vec<_> = report
             .groups
@@ -396,7 +396,7 @@ fn a_stored_value_is_read_with_all_its_fields() {
     let lease = etcd.client().grant_lease(600);
     let first = etcd.client().put(secret_key("a", "x"), "1");
     let second = etcd.client().put_with_lease(secret_key("a", "x"), "2", lease);
-    let value = block_on(async { store(&etcd).await.get(secret_key("a", "x").as_bytes()).await.unwrap().unwrap() });
+    let value = block_on(async { client(&etcd).await.get(secret_key("a", "x").as_bytes()).await.unwrap().unwrap() });
     let expected = StoredValue {
         key: secret_key("a", "x").into_bytes(),
         value: b"2".to_vec(),

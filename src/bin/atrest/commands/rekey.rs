@@ -27,7 +27,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     if !args.yes {
         let mut plan =
             plan(etcd.values(&selection).await?, etcd.everything(&selection), &*kms, &options, &display, &STOP).await?;
-        let space = Space::new(etcd.store.status().await?.db_size, args.quota_backend_bytes);
+        let space = Space::new(etcd.client.status().await?.db_size, args.quota_backend_bytes);
         if space.is_scarce_after(plan.growth_bytes) {
             plan.warnings.push(format!("etcd has little room for what will be written: {space}"));
         }
@@ -47,7 +47,7 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         quota_bytes: args.quota_backend_bytes,
         journal,
     };
-    let mut report = execute(&etcd.store, &transformers, &kms, &options, execution, &display, &STOP).await?;
+    let mut report = execute(&etcd.client, &transformers, &kms, &options, execution, &display, &STOP).await?;
     if let Some(path) = journal_path.filter(|_| report.rewritten > 0) {
         report.notes.push(format!("every write is noted in {}", path.display()));
     }

@@ -10,7 +10,7 @@ use atrest::kine::{self, Kine};
 use atrest::resource::Selection;
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
 use atrest::source::{Page, Source, StoredValue};
-use atrest::storage::{ConnectOptions, Ranges, Store, TlsOptions};
+use atrest::storage::{Client, ConnectOptions, Ranges, TlsOptions};
 
 use super::snapshot::is_suspicious;
 use super::{STOP, exit_code, given, selection_of, stop_signal, user_of};
@@ -31,7 +31,7 @@ pub(super) struct Context {
 
 enum Opened {
     Etcd {
-        store: Store,
+        client: Client,
         revision: Option<i64>,
     },
     Snapshot {
@@ -52,7 +52,7 @@ enum Opened {
 
 /// A connected etcd, for the commands that write to it.
 pub(super) struct Etcd {
-    pub(super) store: Store,
+    pub(super) client: Client,
     pub(super) name: String,
 }
 
@@ -74,21 +74,21 @@ impl Etcd {
             command_timeout: args.command_timeout,
             interrupted: stop_signal(),
         };
-        let store = Store::connect(options).await?;
-        let status = store.status().await?;
+        let client = Client::connect(options).await?;
+        let status = client.status().await?;
         let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
         let name = format!("etcd{version} at {}", status.endpoint);
-        Ok(Self { store, name })
+        Ok(Self { client, name })
     }
 
     /// The selected values, counted.
     pub(super) async fn values(&self, selection: &Selection) -> Result<Ranges, Failure> {
-        counted(Ranges::of_prefixes(&self.store, &selection.prefixes()?)).await
+        counted(Ranges::of_prefixes(&self.client, &selection.prefixes()?)).await
     }
 
     /// Every value of the layout.
     pub(super) fn everything(&self, selection: &Selection) -> Ranges {
-        Ranges::of_prefixes(&self.store, &selection.layout.all())
+        Ranges::of_prefixes(&self.client, &selection.layout.all())
     }
 }
 
@@ -139,8 +139,8 @@ impl Context {
                             .to_owned(),
                     ));
                 }
-                let Etcd { store, name } = Etcd::connect(&source.etcd).await?;
-                (Opened::Etcd { store, revision: source.file.revision }, name)
+                let Etcd { client, name } = Etcd::connect(&source.etcd).await?;
+                (Opened::Etcd { client, revision: source.file.revision }, name)
             }
             file => {
                 stop_signal();
@@ -182,8 +182,8 @@ impl Context {
 
     async fn of_prefixes(&self, prefixes: Vec<Vec<u8>>, keys_only: bool) -> Result<Values, Failure> {
         match &self.source {
-            Opened::Etcd { store, revision } => {
-                let ranges = Ranges::of_prefixes(store, &prefixes).at_revision(*revision);
+            Opened::Etcd { client, revision } => {
+                let ranges = Ranges::of_prefixes(client, &prefixes).at_revision(*revision);
                 Ok(Values::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
             }
             Opened::Snapshot { snapshot, path, view, .. } => {

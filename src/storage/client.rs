@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, KeyValue, KvClient, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{
+    Client as EtcdClient, Compare, CompareOp, GetOptions, KeyValue, KvClient, PutOptions, Txn, TxnOp, TxnOpResponse,
+};
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 
@@ -50,7 +52,7 @@ pub struct ServerStatus {
 
 /// A cluster of etcd, or of kine.
 #[derive(Clone)]
-pub struct Store {
+pub struct Client {
     shared: Arc<Shared>,
 }
 
@@ -65,7 +67,7 @@ struct Shared {
 #[derive(Clone)]
 struct Live {
     kv: KvClient,
-    client: Client,
+    client: EtcdClient,
     /// The number of the endpoint.
     at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
@@ -75,14 +77,14 @@ struct Live {
 }
 
 impl Live {
-    fn new((at, client): (usize, Client), generation: u64) -> Self {
+    fn new((at, client): (usize, EtcdClient), generation: u64) -> Self {
         Self { kv: kv_client(&client), client, at, generation, failed: None }
     }
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("endpoints", &self.shared.dialer.options().endpoints).finish_non_exhaustive()
+        f.debug_struct("Client").field("endpoints", &self.shared.dialer.options().endpoints).finish_non_exhaustive()
     }
 }
 
@@ -116,7 +118,7 @@ impl Backoff {
     }
 }
 
-impl Store {
+impl Client {
     /// Connects, authenticates, and makes sure that etcd answers.
     ///
     /// # Errors
@@ -185,7 +187,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::optimistic_put`].
+    /// As [`Client::optimistic_put`].
     pub async fn optimistic_delete(&self, key: &[u8], expected_revision: i64) -> Result<Written, Error> {
         self.compare_and(key, expected_revision, TxnOp::delete(key, None)).await
     }
@@ -235,7 +237,7 @@ impl Store {
         self.shared.live.read().await.clone()
     }
 
-    /// The channel that requests go through now, for [`Store::reconnect`].
+    /// The channel that requests go through now, for [`Client::reconnect`].
     pub(super) async fn generation(&self) -> u64 {
         self.shared.live.read().await.generation
     }
@@ -275,7 +277,7 @@ impl Store {
     }
 
     /// Two clusters that were restored from one snapshot have the same keys at the same revisions.
-    async fn same_cluster(&self, client: &Client) -> Result<(), Error> {
+    async fn same_cluster(&self, client: &EtcdClient) -> Result<(), Error> {
         let expected = self.shared.cluster_id;
         match cluster_id(client).await {
             Some(actual) if expected.is_some_and(|expected| expected != actual) => Err(Error::OtherCluster),
@@ -293,7 +295,7 @@ impl Store {
 }
 
 /// What identifies the cluster, where it tells.
-async fn cluster_id(client: &Client) -> Option<u64> {
+async fn cluster_id(client: &EtcdClient) -> Option<u64> {
     let mut client = client.clone();
     let status = tokio::time::timeout(Duration::from_secs(2), client.status()).await.ok()?.ok()?;
     status.header().map(etcd_client::ResponseHeader::cluster_id)
@@ -314,7 +316,7 @@ pub enum Written {
     },
 }
 
-pub(super) fn kv_client(client: &Client) -> KvClient {
+pub(super) fn kv_client(client: &EtcdClient) -> KvClient {
     client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES)
 }
 
