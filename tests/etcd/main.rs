@@ -7,6 +7,7 @@
 mod support;
 
 mod concurrent;
+mod conformance;
 mod connection;
 mod fixture;
 mod harness;

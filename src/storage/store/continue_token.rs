@@ -113,7 +113,7 @@ mod tests {
         }
         assert_eq!(decode("%".to_owned()), invalid("it is not base64"));
         assert_eq!(decode(URL_SAFE_NO_PAD.encode("[")), invalid("it is not JSON"));
-        assert!(encode_continue(b"/other/key", "/test/", 1).is_err());
+        encode_continue(b"/other/key", "/test/", 1).unwrap_err();
     }
 
     proptest! {

@@ -10,6 +10,7 @@ mod key;
 mod lease;
 mod list;
 mod options;
+mod queue;
 mod state;
 mod stats;
 mod transformer;
@@ -41,6 +42,7 @@ use super::metrics::{Metrics, Operation};
 use crate::resource::GroupResource;
 use crate::source::StoredValue;
 use crate::transformer::{DataContext, FromStorage, TransformationType};
+use queue::Queues;
 use stats::Sizes;
 
 /// The objects of one resource in etcd.
@@ -59,6 +61,7 @@ struct Inner<C, T> {
     resource_prefix: String,
     leases: LeaseManager,
     sizes: Sizes,
+    queues: Queues,
 }
 
 impl<C, T> Clone for Store<C, T> {
@@ -103,6 +106,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
             transformer,
             leases,
             sizes: Sizes::new(options.estimates_sizes),
+            queues: Queues::default(),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })

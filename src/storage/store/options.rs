@@ -25,6 +25,9 @@ pub struct StoreOptions {
     pub allow_unsafe_malformed_object_deletion: bool,
     /// The feature gate `SizeBasedListCostEstimate`: whether [`Store::stats`](super::Store::stats) estimates sizes.
     pub estimates_sizes: bool,
+    /// Whether updates of this store that have lost their key to another one try again one after the other. Upstream lets all of them
+    /// try at once, which costs as many transactions for each update as there are writers.
+    pub queues_conflicts: bool,
     /// Who knows what is compacted.
     pub compactor: Option<Compactor>,
 }
@@ -42,6 +45,7 @@ impl StoreOptions {
             compatibility: Compatibility::V1_36,
             allow_unsafe_malformed_object_deletion: false,
             estimates_sizes: true,
+            queues_conflicts: true,
             compactor: None,
         }
     }

@@ -1,12 +1,16 @@
+use std::sync::Arc;
+
 use super::codec::{BoxError, Codec};
 use super::error::StorageError;
 use super::get::unknown_outcome;
 use super::lease::LeasePolicy;
 use super::options::Preconditions;
-use super::state::Expect;
+use super::queue::{Left, Turn};
+use super::state::{Expect, ObjectState};
 use super::transformer::StorageTransformer;
 use super::versioner::Versioner;
 use super::{Operation, Store};
+use crate::secret::Opened;
 use crate::storage::Written;
 
 /// What is known of an object beside itself (`storage.ResponseMeta`).
@@ -32,6 +36,12 @@ pub struct Updated<O> {
 }
 
 impl<C: Codec, T: StorageTransformer> Store<C, T> {
+    fn state_left(&self, key: &str, left: &Left) -> Result<ObjectState<C::Object>, StorageError> {
+        let object = Some(self.decode_counted(key.as_bytes(), &left.data, left.revision)?);
+        let data = Opened::new(left.data.to_vec());
+        Ok(ObjectState { object, revision: left.revision, data, stale: false, lease: Some(left.lease) })
+    }
+
     /// Changes an object by a function, until nobody else has changed it in between (upstream `GuaranteedUpdate`).
     ///
     /// `update` gets the object as it is, or an empty one where it is not there and `ignore_not_found` is set, and gives it as it is to
@@ -40,7 +50,8 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     ///
     /// A failed precondition is [`StorageError::InvalidObject`] at once. A lost compare-and-swap is tried again, without end and without a
     /// pause, with what the failed transaction has read: whoever wants to give up drops the future. [`Updated::conflicts`] tells how
-    /// often that was.
+    /// often that was. With [`StoreOptions::queues_conflicts`](super::StoreOptions), those of this store that have lost wait for each
+    /// other.
     ///
     /// **The trap of the lease:** with [`LeasePolicy::Upstream`]`(None)` the key loses the lease that it has, as upstream does it, whatever
     /// the comment of its interface says: an Event that is updated so stays for ever. [`LeasePolicy::Preserve`] keeps it.
@@ -65,6 +76,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
             None => read().await?,
         };
         let (mut conflicts, mut calls) = (0, 0);
+        let mut turn: Option<Turn> = None;
         loop {
             let Some(object) = state.object.clone() else { return Err(StorageError::KeyNotFound { key }) };
             if let Err(error) = preconditions.map_or(Ok(()), |conditions| conditions.check(&key, Some(&object))) {
@@ -118,6 +130,9 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
             match written.map_err(|error| unknown_outcome(&key, state.revision, error))? {
                 Written::Done { revision } => {
                     self.inner.sizes.note(key.as_bytes(), len);
+                    if let Some(turn) = &mut turn {
+                        turn.leave(Left { revision, data: Arc::new(Opened::new(data.to_vec())), lease });
+                    }
                     let mut object = self.decode_counted(key.as_bytes(), &data, revision)?;
                     Versioner.update_object(&mut object, revision);
                     return Ok(Updated { object, written: true, conflicts, calls });
@@ -125,8 +140,23 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                 Written::Conflict { current: stored } => {
                     tracing::debug!(key, conflicts, "somebody else has written the key");
                     conflicts += 1;
-                    state = self.state_of(&key, stored, ignore_not_found, Expect::Readable).await?;
                     current = true;
+                    if self.inner.options.queues_conflicts && turn.is_none() {
+                        let turn = turn.insert(self.inner.queues.turn(&key).await);
+                        if turn.waited {
+                            // Those before have written. What they leave is no more than a belief, as one of the caller's.
+                            current = false;
+                            state = match turn.left() {
+                                Some(left) => self.state_left(&key, &left)?,
+                                None => {
+                                    current = true;
+                                    read().await?
+                                }
+                            };
+                            continue;
+                        }
+                    }
+                    state = self.state_of(&key, stored, ignore_not_found, Expect::Readable).await?;
                 }
             }
         }

@@ -181,6 +181,21 @@ struct Watching<C: Codec, T> {
     start: Arc<AtomicI64>,
 }
 
+impl Event {
+    /// Makes sure that what was there before a change is known, where something was (upstream `parseEvent`). etcd takes a watch that
+    /// begins at the compacted revision, and has not what was before it.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NoPreviousValue`].
+    pub fn check_previous(&self) -> Result<(), StorageError> {
+        if self.kind == EventKind::Created || self.previous.is_some() {
+            return Ok(());
+        }
+        Err(StorageError::NoPreviousValue { key: shown(&self.value.key), revision: self.revision() })
+    }
+}
+
 impl<C: Codec, T: StorageTransformer> Watching<C, T> {
     async fn run(self, asked: i64, requests: mpsc::Receiver<()>) {
         if let Err(End::Error(error)) = self.watch(asked, requests).await {
@@ -329,9 +344,7 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
     fn transform(&self, event: &Event) -> Result<Option<WatchEvent<C::Object>>, StorageError> {
         let matches =
             |object: &Option<C::Object>| object.as_ref().is_some_and(|object| self.options.predicate.matches(object));
-        if event.kind != EventKind::Created && event.previous.is_none() {
-            return Err(StorageError::NoPreviousValue { key: shown(&event.value.key), revision: event.revision() });
-        }
+        event.check_previous()?;
         let is_deletion = event.kind == EventKind::Deleted;
         let current = if is_deletion { None } else { Some(self.object(&event.value, event.revision())?) };
         let previous = match &event.previous {
