@@ -60,6 +60,8 @@
 //! ```
 
 pub mod backup;
+#[cfg(feature = "etcd")]
+pub mod cacher;
 pub mod causes;
 pub mod config;
 pub mod get;

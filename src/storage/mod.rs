@@ -24,6 +24,7 @@ pub use client::{Client, ConnectOptions, NEVER, ServerStatus, Written};
 pub use endpoint::{Address, Endpoint, InvalidEndpoint};
 pub use error::Error;
 pub use failure::{ConnectError, ConnectFailure};
+pub(crate) use metrics::ResourceLabels;
 pub use metrics::{Metrics, Operation};
 pub use range::{KeyRange, Ranges};
 pub use requests::{GetResponse, ListResponse};

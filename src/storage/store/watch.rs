@@ -82,11 +82,14 @@ pub enum WatchEvent<O> {
 /// At most [`WatchStream::BUFFER`] events wait to be taken; then etcd is read no further, and keeps them.
 #[derive(Debug)]
 pub struct WatchStream<O> {
-    events: mpsc::Receiver<WatchEvent<O>>,
+    events: mpsc::Receiver<Keyed<O>>,
     task: JoinHandle<()>,
     progress: mpsc::Sender<()>,
     start: Arc<AtomicI64>,
 }
+
+/// An event, and the etcd key of its object; empty where there is none.
+pub(crate) type Keyed<O> = (Vec<u8>, WatchEvent<O>);
 
 impl<O> WatchStream<O> {
     /// How many events wait to be taken at most.
@@ -94,12 +97,17 @@ impl<O> WatchStream<O> {
 
     /// The next event; nothing when the watch has ended.
     pub async fn next(&mut self) -> Option<WatchEvent<O>> {
+        Some(self.events.recv().await?.1)
+    }
+
+    /// The same with the key of its object.
+    pub(crate) async fn next_keyed(&mut self) -> Option<Keyed<O>> {
         self.events.recv().await
     }
 
     /// The same for those who poll.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent<O>>> {
-        self.events.poll_recv(context)
+        self.events.poll_recv(context).map(|event| event.map(|(_, event)| event))
     }
 
     /// Ends the watch. Events that wait already can still be taken.
@@ -140,16 +148,41 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         key: &str,
         options: StoreWatchOptions<C::Object>,
     ) -> Result<WatchStream<C::Object>, StorageError> {
+        self.watch_with(key, options, Marks::None)
+    }
+
+    /// The same, with a bookmark behind all changes of a revision: only then is it known that there are no more of it.
+    pub(crate) fn watch_marked(
+        &self,
+        key: &str,
+        options: StoreWatchOptions<C::Object>,
+    ) -> Result<WatchStream<C::Object>, StorageError> {
+        self.watch_with(key, options, Marks::Wanted)
+    }
+
+    fn watch_with(
+        &self,
+        key: &str,
+        options: StoreWatchOptions<C::Object>,
+        marks: Marks,
+    ) -> Result<WatchStream<C::Object>, StorageError> {
         let key = self.prepare_key(key, options.recursive)?;
         let asked = Versioner.parse_resource_version(&options.resource_version)?;
         let asked = i64::try_from(asked).unwrap_or(i64::MAX);
         let (sender, events) = mpsc::channel(WatchStream::<C::Object>::BUFFER);
         let (progress, requests) = mpsc::channel(1);
         let start = Arc::new(AtomicI64::new(0));
-        let watching = Watching { store: self.clone(), key, options, sender, start: Arc::clone(&start) };
+        let watching = Watching { store: self.clone(), key, options, marks, sender, start: Arc::clone(&start) };
         let task = tokio::spawn(watching.run(asked, requests));
         Ok(WatchStream { events, task, progress, start })
     }
+}
+
+/// Whether the end of a revision is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    None,
+    Wanted,
 }
 
 /// Nobody takes the events any longer.
@@ -177,7 +210,8 @@ struct Watching<C: Codec, T> {
     store: Store<C, T>,
     key: String,
     options: StoreWatchOptions<C::Object>,
-    sender: mpsc::Sender<WatchEvent<C::Object>>,
+    marks: Marks,
+    sender: mpsc::Sender<Keyed<C::Object>>,
     start: Arc<AtomicI64>,
 }
 
@@ -204,7 +238,11 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
     }
 
     async fn send(&self, event: WatchEvent<C::Object>) -> Result<(), Gone> {
-        self.sender.send(event).await.map_err(|_| Gone)
+        self.send_of(Vec::new(), event).await
+    }
+
+    async fn send_of(&self, key: Vec<u8>, event: WatchEvent<C::Object>) -> Result<(), Gone> {
+        self.sender.send((key, event)).await.map_err(|_| Gone)
     }
 
     async fn watch(&self, asked: i64, mut requests: mpsc::Receiver<()>) -> Result<(), End> {
@@ -242,7 +280,13 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
                 () = self.sender.closed() => return Err(End::Gone),
             };
             match watched {
-                Ok(Watched::Events(events)) => self.events(events).await?,
+                Ok(Watched::Events(events)) => {
+                    let resource_version = events.last().map_or(0, Event::revision);
+                    self.events(events).await?;
+                    if self.marks == Marks::Wanted {
+                        self.send(WatchEvent::Bookmark { resource_version, initial_events_end: false }).await?;
+                    }
+                }
                 Ok(Watched::Progress { revision }) => {
                     if let Some(metrics) = self.store.metrics() {
                         metrics.bookmark(self.store.resource());
@@ -327,12 +371,12 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
             })
             .collect();
         self.store.inner.transformer.prepare_read(&values).await;
-        for event in &events {
-            match self.transform(event) {
-                Ok(Some(event)) => self.send(event).await?,
+        for event in events {
+            match self.transform(&event) {
+                Ok(Some(sent)) => self.send_of(event.value.key, sent).await?,
                 Ok(None) => {}
                 Err(error) if self.options.on_failure == OnFailure::Report => {
-                    self.send(WatchEvent::Error(error.status(Verb::Watch))).await?;
+                    self.send_of(event.value.key, WatchEvent::Error(error.status(Verb::Watch))).await?;
                 }
                 Err(error) => return Err(error.into()),
             }

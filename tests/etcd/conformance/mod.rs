@@ -29,7 +29,7 @@ use crate::support::{Etcd, Version};
 
 /// Puts a prefix in front of what is stored. It can be told to find everything stale, or to fail.
 #[derive(Clone, Default)]
-pub(super) struct TestTransformer(Arc<Switches>);
+pub(crate) struct TestTransformer(Arc<Switches>);
 
 #[derive(Default)]
 struct Switches {
@@ -39,7 +39,7 @@ struct Switches {
     on_open: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
-pub(super) const PREFIX: &[u8] = b"test!";
+pub(crate) const PREFIX: &[u8] = b"test!";
 
 impl std::fmt::Debug for TestTransformer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,21 +48,21 @@ impl std::fmt::Debug for TestTransformer {
 }
 
 impl TestTransformer {
-    pub(super) fn stale(&self, stale: bool) {
+    pub(crate) fn stale(&self, stale: bool) {
         self.0.stale.store(stale, Ordering::SeqCst);
     }
 
-    pub(super) fn fail(&self, fail: bool) {
+    pub(crate) fn fail(&self, fail: bool) {
         self.0.fail.store(fail, Ordering::SeqCst);
     }
 
     /// How often it was asked to open something since it was asked this the last time.
-    pub(super) fn take_opened(&self) -> u64 {
+    pub(crate) fn take_opened(&self) -> u64 {
         self.0.opened.swap(0, Ordering::SeqCst)
     }
 
     /// Does something whenever a value is opened.
-    pub(super) fn on_open(&self, action: impl Fn() + Send + 'static) {
+    pub(crate) fn on_open(&self, action: impl Fn() + Send + 'static) {
         *self.0.on_open.lock().unwrap() = Some(Box::new(action));
     }
 }
@@ -88,19 +88,19 @@ impl Transformer for TestTransformer {
     }
 }
 
-pub(super) type TestStore = Store<JsonCodec, TestTransformer>;
+pub(crate) type TestStore = Store<JsonCodec, TestTransformer>;
 
 /// A running etcd with an empty store of pods.
-pub(super) struct Fixture {
-    pub(super) etcd: Etcd,
-    pub(super) client: Client,
-    pub(super) store: TestStore,
-    pub(super) transformer: TestTransformer,
+pub(crate) struct Fixture {
+    pub(crate) etcd: Etcd,
+    pub(crate) client: Client,
+    pub(crate) store: TestStore,
+    pub(crate) transformer: TestTransformer,
     registry: Registry,
 }
 
 impl Fixture {
-    pub(super) async fn new(etcd: Etcd, change: impl FnOnce(&mut StoreOptions)) -> Self {
+    pub(crate) async fn new(etcd: Etcd, change: impl FnOnce(&mut StoreOptions)) -> Self {
         let mut registry = Registry::default();
         let mut options = options();
         options.metrics = Some(Metrics::register(&mut registry));
@@ -112,32 +112,32 @@ impl Fixture {
     }
 
     /// How many calls of that method were made so far.
-    pub(super) fn calls(&self, method: &str) -> u64 {
+    pub(crate) fn calls(&self, method: &str) -> u64 {
         self.metric(&format!(
             "grpc_client_started_total{{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"{method}\"}}"
         ))
     }
 
     /// The value of a metric; 0 when there is none.
-    pub(super) fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map_or(0, |value| value.trim().parse().unwrap())
     }
 
-    pub(super) fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         text
     }
 
     /// Creates a pod, and gives it as it is stored.
-    pub(super) async fn create(&self, namespace: &str, name: &str) -> JsonObject {
+    pub(crate) async fn create(&self, namespace: &str, name: &str) -> JsonObject {
         self.store.create(&key(namespace, name), &pod(namespace, name), None).await.unwrap()
     }
 
     /// Stores many values in few transactions.
-    pub(super) async fn put_all(&self, values: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) {
+    pub(crate) async fn put_all(&self, values: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) {
         let mut client = self.etcd.client().connect().await;
         let puts: Vec<_> = values.map(|(key, value)| etcd_client::TxnOp::put(key, value, None)).collect();
         for puts in puts.chunks(100) {
@@ -146,12 +146,12 @@ impl Fixture {
     }
 
     /// What is stored under a key of a pod.
-    pub(super) fn stored(&self, namespace: &str, name: &str) -> Option<etcd_client::KeyValue> {
+    pub(crate) fn stored(&self, namespace: &str, name: &str) -> Option<etcd_client::KeyValue> {
         self.etcd.client().get(etcd_key(namespace, name))
     }
 
     /// Sets a field of a pod.
-    pub(super) async fn set(&self, namespace: &str, name: &str, text: &str) -> Updated<JsonObject> {
+    pub(crate) async fn set(&self, namespace: &str, name: &str, text: &str) -> Updated<JsonObject> {
         let text = text.to_owned();
         let update = move |mut pod: JsonObject, _| {
             pod.fields_mut().insert("spec".to_owned(), json!({ "text": text }));
@@ -160,7 +160,7 @@ impl Fixture {
         self.store.guaranteed_update(&key(namespace, name), false, None, None, update).await.unwrap()
     }
 
-    pub(super) async fn list(
+    pub(crate) async fn list(
         &self,
         key: &str,
         options: ListOptions<JsonObject>,
@@ -168,83 +168,83 @@ impl Fixture {
         self.store.get_list(key, &options).await
     }
 
-    pub(super) fn watch(&self, options: StoreWatchOptions<JsonObject>) -> WatchStream<JsonObject> {
+    pub(crate) fn watch(&self, options: StoreWatchOptions<JsonObject>) -> WatchStream<JsonObject> {
         self.store.watch("/pods/", options).unwrap()
     }
 }
 
-pub(super) fn options() -> StoreOptions {
+pub(crate) fn options() -> StoreOptions {
     StoreOptions::new(GroupResource::new("", "pods"), "/pods/")
 }
 
 /// Runs a test on both versions of etcd.
-pub(super) fn on_both(test: impl AsyncFn(Fixture)) {
+pub(crate) fn on_both(test: impl AsyncFn(Fixture)) {
     on_both_with(|_| {}, test);
 }
 
 /// The same, with other options.
-pub(super) fn on_both_with(change: impl Fn(&mut StoreOptions), test: impl AsyncFn(Fixture)) {
+pub(crate) fn on_both_with(change: impl Fn(&mut StoreOptions), test: impl AsyncFn(Fixture)) {
     for version in Version::ALL {
         block_on(async { test(Fixture::new(Etcd::start(version), &change).await).await });
     }
 }
 
-pub(super) fn key(namespace: &str, name: &str) -> String {
+pub(crate) fn key(namespace: &str, name: &str) -> String {
     format!("/pods/{namespace}/{name}")
 }
 
-pub(super) fn etcd_key(namespace: &str, name: &str) -> String {
+pub(crate) fn etcd_key(namespace: &str, name: &str) -> String {
     format!("/registry{}", key(namespace, name))
 }
 
-pub(super) fn pod(namespace: &str, name: &str) -> JsonObject {
+pub(crate) fn pod(namespace: &str, name: &str) -> JsonObject {
     JsonObject::from(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}")},
     }))
 }
 
-pub(super) fn name(pod: &JsonObject) -> String {
+pub(crate) fn name(pod: &JsonObject) -> String {
     pod.fields().get("metadata").map_or(String::new(), |metadata| metadata["name"].as_str().unwrap_or("").to_owned())
 }
 
-pub(super) fn names(pods: &[JsonObject]) -> Vec<String> {
+pub(crate) fn names(pods: &[JsonObject]) -> Vec<String> {
     pods.iter().map(name).collect()
 }
 
-pub(super) fn revision(pod: &JsonObject) -> i64 {
+pub(crate) fn revision(pod: &JsonObject) -> i64 {
     pod.resource_version().parse().unwrap()
 }
 
-pub(super) fn named(wanted: &'static [&'static str]) -> Predicate<JsonObject> {
+pub(crate) fn named(wanted: &'static [&'static str]) -> Predicate<JsonObject> {
     Predicate::new(move |pod| wanted.contains(&name(pod).as_str()))
 }
 
-pub(super) fn not_named(unwanted: &'static str) -> Predicate<JsonObject> {
+pub(crate) fn not_named(unwanted: &'static str) -> Predicate<JsonObject> {
     Predicate::new(move |pod| name(pod) != unwanted)
 }
 
 /// What an update does that changes nothing.
-pub(super) fn unchanged()
+pub(crate) fn unchanged()
 -> impl FnMut(JsonObject, atrest::storage::ResponseMeta) -> Result<(JsonObject, LeasePolicy), atrest::storage::BoxError>
 {
     |pod, _| Ok((pod, LeasePolicy::Upstream(None)))
 }
 
 /// The next event, which must come soon.
-pub(super) async fn next(watch: &mut WatchStream<JsonObject>) -> WatchEvent<JsonObject> {
+pub(crate) async fn next(watch: &mut WatchStream<JsonObject>) -> WatchEvent<JsonObject> {
     let event = tokio::time::timeout(Duration::from_secs(20), watch.next()).await;
     event.expect("an event comes").expect("the watch goes on")
 }
 
 /// That no event comes for a while.
-pub(super) async fn nothing(watch: &mut WatchStream<JsonObject>) {
+pub(crate) async fn nothing(watch: &mut WatchStream<JsonObject>) {
     let event = tokio::time::timeout(Duration::from_millis(300), watch.next()).await;
     assert!(event.is_err(), "{event:?}");
 }
 
 /// The kind of an event, and the name and revision of its object.
-pub(super) fn seen(event: &WatchEvent<JsonObject>) -> (&'static str, String, i64) {
+pub(crate) fn seen(event: &WatchEvent<JsonObject>) -> (&'static str, String, i64) {
     match event {
         WatchEvent::Added(pod) => ("ADDED", name(pod), revision(pod)),
         WatchEvent::Modified(pod) => ("MODIFIED", name(pod), revision(pod)),
@@ -259,4 +259,4 @@ pub(super) fn seen(event: &WatchEvent<JsonObject>) -> (&'static str, String, i64
 /// An error of the caller's own.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Own(pub(super) &'static str);
+pub(crate) struct Own(pub(super) &'static str);
