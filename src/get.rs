@@ -119,7 +119,7 @@ pub async fn get<S: Source>(
     progress.begin("reading", source.expected());
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = source.next_page().await? else { break };
-        let wanted: Vec<_> = page.values.iter().filter(|value| selects(options, value)).collect();
+        let wanted: Vec<_> = page.values.iter().filter(|value| selects(options, &value.key)).collect();
         let layout = &options.selection.layout;
         let lacking = wanted.iter().map(|value| (&value.key[..], &value.value[..]));
         let lacking = Wanted::by(options.transformers, layout, lacking);
@@ -146,11 +146,12 @@ pub async fn get<S: Source>(
     Ok(report)
 }
 
-fn selects(options: &Options<'_>, value: &StoredValue) -> bool {
-    let location = options.selection.layout.locate(&value.key);
+/// Whether a key is one of those that are wanted.
+pub(crate) fn selects(options: &Options<'_>, key: &[u8]) -> bool {
+    let location = options.selection.layout.locate(key);
     let is_named = |wanted: &str| matches!(&location, Location::Object { name, .. } if *name == wanted.as_bytes());
     options.selection.includes(&location)
-        && options.selection.key_prefix.as_ref().is_none_or(|prefix| value.key.starts_with(prefix))
+        && options.selection.key_prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
         && options.name.is_none_or(is_named)
 }
 

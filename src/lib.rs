@@ -83,6 +83,8 @@ pub mod source;
 pub mod storage;
 pub mod transformer;
 pub mod verify;
+#[cfg(feature = "etcd")]
+pub mod watch;
 
 /// The version of this library and of the programs built on it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -17,6 +17,8 @@ mod rekey;
 mod residue;
 mod scan;
 mod verify;
+#[cfg(feature = "etcd")]
+mod watch;
 
 pub use backup::{RewriteGroup, RewriteReport};
 pub use changes::{DiffReport, DiffRow, Difference, FieldChange, HistoryReport, HistoryRow};
@@ -32,6 +34,8 @@ pub use rekey::{JournalEntry, NotRewritten, PlanGroup, RekeyPlan, RekeyReport, W
 pub use residue::{ResidueExample, ResidueGroup, ResiduePlace, ResidueReport};
 pub use scan::{Dimension, ScanGroup, ScanReport, UnknownDimension};
 pub use verify::{KeyUse, MissingKey, Removable, RemovableAnswer, VerifyGroup, VerifyReport, VerifyRow};
+#[cfg(feature = "etcd")]
+pub use watch::{ChangeType, WatchReport, WatchRow};
 
 /// The version of the reports' form.
 pub const SCHEMA_VERSION: u32 = 1;

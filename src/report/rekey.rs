@@ -93,6 +93,47 @@ impl RekeyPlan {
     }
 }
 
+impl RekeyPlan {
+    /// Takes in the plan for another etcd of the same API servers. The revision stays that of the first.
+    pub fn absorb(&mut self, other: Self) {
+        self.source = format!("{}; {}", self.source, other.source);
+        self.complete &= other.complete;
+        self.values += other.values;
+        self.to_rewrite += other.to_rewrite;
+        self.to_open += other.to_open;
+        self.growth_bytes += other.growth_bytes;
+        self.current += other.current;
+        self.unreadable += other.unreadable;
+        for group in other.rewrite {
+            absorb_group(&mut self.rewrite, group);
+        }
+        self.unreadable_groups.extend(other.unreadable_groups);
+        for wrong in other.wrong_keys {
+            match self.wrong_keys.iter_mut().find(|known| known.key == wrong.key) {
+                Some(known) => known.values += wrong.values,
+                None => self.wrong_keys.push(wrong),
+            }
+        }
+        self.warnings.extend(other.warnings);
+        self.warnings.dedup();
+    }
+}
+
+/// Groups that are alike become one.
+fn absorb_group(groups: &mut Vec<PlanGroup>, group: PlanGroup) {
+    let is_alike = |known: &&mut PlanGroup| {
+        (&known.resource, &known.namespace, &known.from, &known.to)
+            == (&group.resource, &group.namespace, &group.from, &group.to)
+    };
+    match groups.iter_mut().find(is_alike) {
+        Some(known) => {
+            known.values += group.values;
+            known.bytes += group.bytes;
+        }
+        None => groups.push(group),
+    }
+}
+
 /// One write, as the journal keeps it.
 #[derive(Clone, Debug, Serialize)]
 pub struct JournalEntry {
@@ -198,5 +239,68 @@ impl RekeyReport {
             seconds: 0.0,
             notes: Vec::new(),
         }
+    }
+}
+
+impl RekeyReport {
+    /// Takes in what was done in another etcd of the same API servers.
+    pub fn absorb(&mut self, other: Self) {
+        self.source = format!("{}; {}", self.source, other.source);
+        self.complete &= other.complete;
+        self.planned += other.planned;
+        self.rewritten += other.rewritten;
+        self.already_current += other.already_current;
+        self.gone += other.gone;
+        self.too_large.extend(other.too_large);
+        self.failed.extend(other.failed);
+        self.unreadable.extend(other.unreadable);
+        self.not_objects.extend(other.not_objects);
+        self.still_stale = self.still_stale.zip(other.still_stale).map(|(a, b)| a + b);
+        self.still_stale_keys.extend(other.still_stale_keys);
+        self.verified &= other.verified;
+        self.read_again += other.read_again;
+        for group in other.groups {
+            absorb_group(&mut self.groups, group);
+        }
+        for key in other.keys_in_use {
+            if !self.keys_in_use.contains(&key) {
+                self.keys_in_use.push(key);
+            }
+        }
+        // A key that one of them needs is needed.
+        let unused = std::mem::take(&mut self.keys_unused).into_iter();
+        self.keys_unused = unused.filter(|key| other.keys_unused.contains(key)).collect();
+        self.seconds += other.seconds;
+        self.notes.extend(other.notes);
+        self.notes.dedup();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(resource: &str, values: u64) -> PlanGroup {
+        let text = str::to_owned;
+        PlanGroup { resource: text(resource), namespace: text(""), from: text("a"), to: text("b"), values, bytes: 10 }
+    }
+
+    #[test]
+    fn a_key_that_one_etcd_needs_is_needed() {
+        let text = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        let mut one =
+            RekeyReport { keys_in_use: text(&["x"]), keys_unused: text(&["y", "z"]), ..RekeyReport::new("1".into()) };
+        let other =
+            RekeyReport { keys_in_use: text(&["x", "y"]), keys_unused: text(&["z"]), ..RekeyReport::new("2".into()) };
+        one.still_stale = Some(1);
+        one.verified = true;
+        one.groups = vec![group("events", 1)];
+        let other = RekeyReport { still_stale: Some(2), groups: vec![group("events", 2), group("pods", 3)], ..other };
+        one.absorb(other);
+        assert_eq!((&one.keys_in_use, &one.keys_unused), (&text(&["x", "y"]), &text(&["z"])));
+        assert_eq!((one.still_stale, one.verified, one.source.as_str()), (Some(3), false, "1; 2"));
+        assert_eq!(one.groups, [PlanGroup { bytes: 20, ..group("events", 3) }, group("pods", 3)]);
+        one.absorb(RekeyReport::new("3".into()));
+        assert_eq!(one.still_stale, None);
     }
 }

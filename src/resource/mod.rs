@@ -7,6 +7,7 @@
 
 mod known;
 mod location;
+mod overrides;
 mod prefix;
 mod selection;
 
@@ -16,6 +17,7 @@ use std::sync::LazyLock;
 
 pub use known::{KnownResource, Scope, known_resources};
 pub use location::{Location, NonObject, NonRest};
+pub use overrides::{InvalidOverrides, ServersOverrides};
 pub use prefix::{EtcdPrefix, KeyLayout};
 pub use selection::Selection;
 

@@ -3,7 +3,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use atrest::causes::Chain;
-use atrest::{backup, config, kine, kms, rekey, resource, snapshot, storage, transformer};
+use atrest::{backup, config, kine, kms, rekey, resource, snapshot, storage, transformer, watch};
 
 /// Done, with findings.
 pub(crate) const FINDINGS: u8 = 1;
@@ -48,6 +48,7 @@ pub(crate) enum Failure {
     /// The write-ahead log.
     Log(backup::residue::Error),
     Rekey(rekey::Error),
+    Watch(watch::WatchError),
     /// A KMS plugin that nobody can talk to.
     Kms(kms::Error),
     /// There is no such object.
@@ -113,6 +114,7 @@ impl Failure {
             Self::Snapshot(snapshot::Error::Write { .. }) => PARTIAL,
             Self::Rekey(rekey::Error::Storage(_))
             | Self::Storage(_)
+            | Self::Watch(_)
             | Self::Kms(_)
             | Self::Snapshot(_)
             | Self::Backup(_)
@@ -131,7 +133,9 @@ impl Failure {
     /// The error of etcd, where it is one.
     pub(crate) fn storage(&self) -> Option<&storage::Error> {
         match self {
-            Self::Storage(error) | Self::Rekey(rekey::Error::Storage(error)) => Some(error),
+            Self::Storage(error)
+            | Self::Rekey(rekey::Error::Storage(error))
+            | Self::Watch(watch::WatchError::Etcd(error)) => Some(error),
             _ => None,
         }
     }
@@ -248,6 +252,7 @@ impl fmt::Display for Failure {
             Self::Kine(error) => Chain(error).fmt(f),
             Self::Export(error) => Chain(error).fmt(f),
             Self::Rekey(error) => Chain(error).fmt(f),
+            Self::Watch(error) => Chain(error).fmt(f),
             Self::Kms(error) => Chain(error).fmt(f),
             Self::NotFound { resource, name, partial } => {
                 match resource.as_str() {

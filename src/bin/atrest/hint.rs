@@ -40,6 +40,9 @@ pub(crate) fn hints(failure: &Failure) -> Vec<String> {
             "it is not the key that the API servers have under that name, or, of a KMS, it is the plugin of another cluster: compare \
              with theirs. Nothing was written; if the key is right, and all those values are damaged, say so with --trust-write-key"
         }
+        Failure::Watch(atrest::watch::WatchError::Compacted { .. }) => {
+            "with --relist what is there is shown in place of what is missing; API servers have etcd compacted every five minutes"
+        }
         Failure::Export(atrest::backup::ExportError::Other { .. }) => {
             "resume with the same snapshot, revision, keys and flags (--reveal), or name another place with --out"
         }

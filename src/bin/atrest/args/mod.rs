@@ -14,7 +14,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use zeroize::Zeroizing;
 
-pub(crate) use objects::{DecodeArgs, GetArgs, ObjectForm, ShownArgs};
+pub(crate) use objects::{DecodeArgs, GetArgs, ObjectForm, ShownArgs, WatchArgs, WatchForm};
 pub(crate) use snapshot::{
     SnapshotArg, SnapshotCommand, SnapshotDecryptArgs, SnapshotDiffArgs, SnapshotExportArgs, SnapshotHistoryArgs,
     SnapshotInspectArgs, SnapshotRedactArgs, SnapshotRekeyArgs, SnapshotResidueArgs, TargetArgs,
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Rekey(RekeyArgs),
     /// Print decrypted objects as kubectl does; the data of Secrets only with --reveal
     Get(GetArgs),
+    /// Show changes as they happen, decrypted, with the key that each value is stored under
+    Watch(WatchArgs),
     /// Decode plaintext from standard input to an object: what `decrypt` gives, or what is stored in the clear
     Decode(DecodeArgs),
     /// Open stored values from standard input, or the value of a key in a file
@@ -107,6 +109,18 @@ pub(crate) struct SourceArgs {
     pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) etcd: EtcdArgs,
+    #[command(flatten)]
+    pub(crate) overrides: OverridesArgs,
+}
+
+/// Resources that are stored elsewhere.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Source: more than one etcd")]
+pub(crate) struct OverridesArgs {
+    /// kube-apiserver's flag: resources that are stored in another etcd, as `/events#https://a:2379;https://b:2379`. With a file as
+    /// the source, the file of that etcd: `/events#events.db`
+    #[arg(long, value_name = "OVERRIDES")]
+    pub(crate) etcd_servers_overrides: Vec<String>,
 }
 
 /// A file that is read in place of etcd.
@@ -389,6 +403,8 @@ pub(crate) struct RekeyArgs {
     pub(crate) output: OutputArgs,
     #[command(flatten)]
     pub(crate) etcd: EtcdArgs,
+    #[command(flatten)]
+    pub(crate) overrides: OverridesArgs,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     #[command(flatten)]

@@ -1,10 +1,12 @@
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use atrest::object::LabelSelector;
 use atrest::object::jsonpath::JsonPath;
+use clap::ValueEnum;
 
-use super::{KmsArgs, SelectionArgs, SourceArgs};
+use super::{EtcdArgs, KmsArgs, OverridesArgs, SelectionArgs, SourceArgs};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GetArgs {
@@ -31,6 +33,66 @@ pub(crate) struct GetArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// Resource, as `secrets` or `deployments.apps`; several with commas; all when left out
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) what: Option<String>,
+    /// Name of the object
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Only objects with these labels, as `app=web,tier!=test`
+    #[arg(short = 'l', long, value_parser = LabelSelector::parse, value_name = "SELECTOR")]
+    pub(crate) selector: Option<LabelSelector>,
+    /// Changes after this revision, as far as etcd still has them, and then those to come
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
+    pub(crate) since_revision: Option<i64>,
+    /// Show what is there first
+    #[arg(long)]
+    pub(crate) list_first: bool,
+    /// When changes are compacted away, show what is there in their place, and go on
+    #[arg(long)]
+    pub(crate) relist: bool,
+    /// Say how far etcd is when nothing changes: every ten minutes, unless etcd is told otherwise
+    #[arg(long)]
+    pub(crate) bookmarks: bool,
+    /// End after so many changes
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
+    pub(crate) max_events: Option<u64>,
+    /// End after so long
+    #[arg(long = "for", id = "time", value_parser = super::duration, value_name = "DURATION")]
+    pub(crate) time: Option<Duration>,
+    /// Form of the result; with ndjson and yaml the objects are shown too
+    #[arg(short, long, value_enum, default_value_t = WatchForm::Table)]
+    pub(crate) output: WatchForm,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
+    /// kube-apiserver's EncryptionConfiguration; what is stored in the clear is read without. Of several, the first writes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kms: KmsArgs,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
+    #[command(flatten)]
+    pub(crate) overrides: OverridesArgs,
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
+}
+
+/// The form in which changes are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WatchForm {
+    /// A line for each change
+    Table,
+    /// A line of JSON for each change
+    Ndjson,
+    /// A document for each change
+    Yaml,
+    /// Keys only
+    Name,
 }
 
 /// How objects are shown.

@@ -14,7 +14,7 @@ pub(super) async fn run(args: &GetArgs, quiet: bool) -> Result<u8, Failure> {
     if let Some(what) = &args.what {
         selection.resource.extend(what.split(',').map(str::to_owned));
     }
-    let want = Want { in_order: true, ..Want::default() };
+    let want = Want { in_order: true, routed: true, ..Want::default() };
     let context = Context::new(&args.source, &selection, want, quiet).await?;
     let options = Options {
         transformers: &transformers,

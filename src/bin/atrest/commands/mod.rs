@@ -11,6 +11,7 @@ mod scan;
 mod snapshot;
 mod source;
 mod verify;
+mod watch;
 
 use std::fmt;
 use std::io::{BufWriter, Read as _, StdoutLock, Write as _};
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
         Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
         Command::Kms(KmsCommand::Check(check)) => block_on(kms::run(check)),
         Command::Get(get) => block_on(get::run(get, args.quiet)),
+        Command::Watch(watch) => block_on(watch::run(watch, args.quiet)),
         Command::Decode(decode) => decode::run(decode),
         Command::Decrypt(decrypt) => crypt::decrypt(decrypt, args.quiet),
         Command::Encrypt(crypt) => crypt::encrypt(crypt, args.quiet),
@@ -106,6 +108,13 @@ fn remove_unfinished() {
 
 /// Set by the first SIGINT or SIGTERM; the second ends the program at once.
 fn stop_signal() -> &'static AtomicBool {
+    // Of two that listen, the second would take the first signal for the second one.
+    static LISTENING: std::sync::Once = std::sync::Once::new();
+    LISTENING.call_once(listen);
+    &STOP
+}
+
+fn listen() {
     tokio::spawn(async {
         use tokio::signal::unix::{SignalKind, signal};
         let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -124,7 +133,6 @@ fn stop_signal() -> &'static AtomicBool {
             _ = writeln!(std::io::stderr(), "atrest: stopping; once more to stop at once");
         }
     });
-    &STOP
 }
 
 fn stdout() -> BufWriter<StdoutLock<'static>> {

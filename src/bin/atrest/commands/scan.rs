@@ -14,7 +14,7 @@ pub(super) async fn run(args: &ScanArgs, quiet: bool) -> Result<u8, Failure> {
         files => Some(transformers(files, quiet)?),
     };
     let output = args.output.output;
-    let want = Want { history: args.history, in_order: matches!(output, Output::Ndjson | Output::Name) };
+    let want = Want { history: args.history, in_order: matches!(output, Output::Ndjson | Output::Name), routed: false };
     let context = Context::new(&args.source, &args.selection, want, quiet).await?;
     let expect_encrypted = match (args.expect, &transformers) {
         (None, _) => ExpectEncrypted::No,

@@ -1,32 +1,42 @@
 //! Where the values come from: etcd, a snapshot, a data directory. The commands know none of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use atrest::backup;
 use atrest::kine::{self, Kine};
-use atrest::resource::Selection;
+use atrest::resource::{KeyLayout, Selection, ServersOverrides};
 use atrest::snapshot::{self, DataDir, Mode, Order, Snapshot, Trailer, View};
 use atrest::source::{Page, Source, StoredValue};
 use atrest::storage::{Client, ConnectOptions, Ranges, TlsOptions};
 
 use super::snapshot::is_suspicious;
 use super::{STOP, exit_code, given, selection_of, stop_signal, user_of};
-use crate::args::{EtcdArgs, FileArgs, SelectionArgs, SourceArgs};
+use crate::args::{EtcdArgs, FileArgs, OverridesArgs, SelectionArgs, SourceArgs};
 use crate::failure::Failure;
 use crate::progress::Display;
 
 /// A source that is open, and what to read of it.
 pub(super) struct Context {
-    source: Opened,
+    /// Where everything is, and behind it where some resources are.
+    backends: Vec<Backend>,
+    overrides: ServersOverrides,
+    /// Whether values are left out that lie where no API server looks for them.
+    routed: bool,
     pub(super) selection: Selection,
     /// What reports call the source.
     pub(super) name: String,
     pub(super) stop: &'static AtomicBool,
     pub(super) display: Display,
     quiet: bool,
+}
+
+/// One etcd, or one file.
+struct Backend {
+    source: Opened,
+    name: String,
 }
 
 enum Opened {
@@ -58,10 +68,24 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) async fn connect(args: &EtcdArgs) -> Result<Self, Failure> {
-        let endpoints = args.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+        Self::connect_to(args, &args.endpoints, "--endpoints").await
+    }
+
+    /// All etcds of an API server, the one with most first.
+    pub(super) async fn connect_all(args: &EtcdArgs, overrides: &ServersOverrides) -> Result<Vec<Self>, Failure> {
+        let mut all = vec![Self::connect(args).await?];
+        for (backend, servers) in overrides.backends().iter().enumerate() {
+            let Self { client, name } = Self::connect_to(args, servers, "--etcd-servers-overrides").await?;
+            all.push(Self { client, name: name_of_backend(overrides, backend, &name) });
+        }
+        Ok(all)
+    }
+
+    async fn connect_to(args: &EtcdArgs, endpoints: &[String], flag: &str) -> Result<Self, Failure> {
+        let endpoints = endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
         let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
         let options = ConnectOptions {
-            endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
+            endpoints: endpoints.map_err(|error| Failure::Usage(format!("{flag}: {error}")))?,
             tls: TlsOptions {
                 ca_file: given(args.cacert.as_ref()),
                 cert_file: given(args.cert.as_ref()),
@@ -92,6 +116,19 @@ impl Etcd {
     }
 }
 
+/// `/events in etcd 3.5.1 at https://…`.
+fn name_of_backend(overrides: &ServersOverrides, backend: usize, name: &str) -> String {
+    format!("{} in {name}", overrides.resources_of(backend).collect::<Vec<_>>().join(", "))
+}
+
+/// The flag, however often it is given.
+pub(super) fn overrides_of(args: &OverridesArgs) -> Result<ServersOverrides, Failure> {
+    args.etcd_servers_overrides.iter().try_fold(ServersOverrides::default(), |all, text| {
+        let more = text.parse().map_err(|error| Failure::Usage(format!("--etcd-servers-overrides: {error}")))?;
+        Ok(all.and(&more))
+    })
+}
+
 async fn counted(mut ranges: Ranges) -> Result<Ranges, Failure> {
     ranges.count().await?;
     Ok(ranges)
@@ -115,17 +152,32 @@ pub(super) struct Want {
     pub(super) history: bool,
     /// In the order of the keys, which takes longer to read from a file.
     pub(super) in_order: bool,
+    /// Only what an API server finds: of a resource that is stored elsewhere, what is there.
+    pub(super) routed: bool,
 }
 
-impl Context {
-    pub(super) async fn new(
-        source: &SourceArgs,
-        selection: &SelectionArgs,
-        want: Want,
-        quiet: bool,
-    ) -> Result<Self, Failure> {
-        let selection = checked_selection(selection)?;
-        let (source, name) = match &source.file {
+impl FileArgs {
+    /// The same with the file of another etcd, where a file is the source.
+    fn replaced(&self, servers: &[String]) -> Result<Self, Failure> {
+        let mut file = self.clone();
+        let places = [&mut file.snapshot, &mut file.data_dir, &mut file.kine];
+        let Some(place) = places.into_iter().find_map(Option::as_mut) else { return Ok(file) };
+        match servers {
+            [path] if !path.contains("://") => *place = PathBuf::from(path),
+            _ => {
+                return Err(Failure::Usage(
+                    "--etcd-servers-overrides: the source is a file, so name the file of the other etcd: /events#events.db"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(file)
+    }
+}
+
+impl Backend {
+    async fn open(file: &FileArgs, etcd: &EtcdArgs, endpoints: &[String], want: Want) -> Result<Self, Failure> {
+        let (source, name) = match file {
             FileArgs { kine: Some(path), revision, .. } => {
                 stop_signal();
                 let kine = Kine::open(path).map(Arc::new).map_err(|error| Failure::Kine(error).in_file(path))?;
@@ -139,8 +191,8 @@ impl Context {
                             .to_owned(),
                     ));
                 }
-                let Etcd { client, name } = Etcd::connect(&source.etcd).await?;
-                (Opened::Etcd { client, revision: source.file.revision }, name)
+                let Etcd { client, name } = Etcd::connect_to(etcd, endpoints, "--endpoints").await?;
+                (Opened::Etcd { client, revision: file.revision }, name)
             }
             file => {
                 stop_signal();
@@ -154,14 +206,100 @@ impl Context {
                 (Opened::Snapshot { snapshot, path, is_data_dir, view, skip_hash_check, trailer }, name)
             }
         };
-        Ok(Self { source, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
+        Ok(Self { source, name })
+    }
+
+    async fn of_prefixes(&self, prefixes: Vec<Vec<u8>>, keys_only: bool) -> Result<Part, Failure> {
+        match &self.source {
+            Opened::Etcd { client, revision } => {
+                let ranges = Ranges::of_prefixes(client, &prefixes).at_revision(*revision);
+                Ok(Part::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
+            }
+            Opened::Snapshot { snapshot, path, view, .. } => {
+                let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
+                match snapshot::Values::new(snapshot, &view) {
+                    Ok(values) => Ok(Part::Snapshot(values, path.clone())),
+                    Err(error) => Err(Failure::of_snapshot(path, error)),
+                }
+            }
+            Opened::Kine { kine, path, view } => {
+                let view = kine::View { prefixes, history: view.history && !keys_only, ..view.clone() };
+                match kine::Values::new(kine, &view) {
+                    Ok(values) => Ok(Part::Kine(values, Arc::default(), path.clone())),
+                    Err(error) => Err(Failure::Kine(error).in_file(path)),
+                }
+            }
+        }
+    }
+
+    /// What is to be said of it once it was read.
+    fn judge(&self, problems: &Problems, quiet: bool, condition: &mut Condition) -> Result<(), Failure> {
+        let (snapshot, path, is_data_dir, skip_hash_check, trailer) = match &self.source {
+            Opened::Etcd { .. } => return Ok(()),
+            Opened::Kine { kine, .. } => {
+                condition.add_rows(problems);
+                if !kine.takes_locks() {
+                    condition.notes.push(
+                        "there is no log (-wal) beside the database: when k3s was running, a copy lacks its last writes".to_owned(),
+                    );
+                }
+                return Ok(());
+            }
+            Opened::Snapshot { snapshot, path, is_data_dir, skip_hash_check, trailer, .. } => {
+                (snapshot, path, is_data_dir, skip_hash_check, trailer)
+            }
+        };
+        let hashed = trailer.lock().unwrap_or_else(PoisonError::into_inner).take().map(JoinHandle::join);
+        condition.add_problems(problems);
+        condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
+        if *is_data_dir && let Some(note) = note_of_log(snapshot, path) {
+            super::warn(quiet, format_args!("{}: {note}", self.name));
+            condition.notes.push(note);
+        }
+        let trailer = match hashed {
+            Some(Ok(trailer)) => trailer?,
+            _ => snapshot.trailer()?,
+        };
+        if !is_as_expected(&trailer, *is_data_dir) {
+            let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
+            super::warn(quiet, format_args!("{}: {trailer}{skipped}", self.name));
+            condition.warned = Some(format!("{trailer}{skipped}"));
+            condition.notes.extend(condition.warned.clone());
+            condition.suspicious |= trailer.is_wrong() && !skip_hash_check;
+        }
+        if snapshot.db().has_changed().map_err(snapshot::Error::from)? {
+            condition.partial = true;
+            condition.notes.push(snapshot::bbolt::Warning::Changed.to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Context {
+    pub(super) async fn new(
+        source: &SourceArgs,
+        selection: &SelectionArgs,
+        want: Want,
+        quiet: bool,
+    ) -> Result<Self, Failure> {
+        let selection = checked_selection(selection)?;
+        let overrides = overrides_of(&source.overrides)?;
+        let mut backends = vec![Backend::open(&source.file, &source.etcd, &source.etcd.endpoints, want).await?];
+        for (backend, servers) in overrides.backends().iter().enumerate() {
+            let file = source.file.replaced(servers)?;
+            let Backend { source, name } = Backend::open(&file, &source.etcd, servers, want).await?;
+            backends.push(Backend { source, name: name_of_backend(&overrides, backend, &name) });
+        }
+        let name = backends.iter().map(|backend| backend.name.as_str()).collect::<Vec<_>>().join("; ");
+        let routed = want.routed;
+        Ok(Self { backends, overrides, routed, selection, name, stop: &STOP, display: Display::new(quiet), quiet })
     }
 
     /// What the source is, in a word.
-    pub(super) const fn kind(&self) -> &'static str {
-        match &self.source {
-            Opened::Etcd { .. } => "etcd",
-            Opened::Snapshot { .. } | Opened::Kine { .. } => "file",
+    pub(super) fn kind(&self) -> &'static str {
+        match self.backends.first().map(|backend| &backend.source) {
+            Some(Opened::Snapshot { .. } | Opened::Kine { .. }) => "file",
+            _ => "etcd",
         }
     }
 
@@ -181,67 +319,35 @@ impl Context {
     }
 
     async fn of_prefixes(&self, prefixes: Vec<Vec<u8>>, keys_only: bool) -> Result<Values, Failure> {
-        match &self.source {
-            Opened::Etcd { client, revision } => {
-                let ranges = Ranges::of_prefixes(client, &prefixes).at_revision(*revision);
-                Ok(Values::Etcd(if keys_only { ranges.keys_only() } else { counted(ranges).await? }))
-            }
-            Opened::Snapshot { snapshot, path, view, .. } => {
-                let view = View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                match snapshot::Values::new(snapshot, &view) {
-                    Ok(values) => Ok(Values::Snapshot(values, path.clone())),
-                    Err(error) => Err(Failure::of_snapshot(path, error)),
-                }
-            }
-            Opened::Kine { kine, path, view } => {
-                let view = kine::View { prefixes, history: view.history && !keys_only, ..view.clone() };
-                match kine::Values::new(kine, &view) {
-                    Ok(values) => Ok(Values::Kine(values, Arc::default(), path.clone())),
-                    Err(error) => Err(Failure::Kine(error).in_file(path)),
-                }
-            }
+        let mut parts = Vec::with_capacity(self.backends.len());
+        for backend in &self.backends {
+            parts.push(backend.of_prefixes(prefixes.clone(), keys_only).await?);
         }
+        let routes = Routes {
+            overrides: self.overrides.clone(),
+            layout: self.selection.layout.clone(),
+            routed: self.routed,
+            elsewhere: Arc::default(),
+        };
+        Ok(Values { parts, at: 0, routes })
     }
 
     /// What is to be said of the source once it was read, and how much that weighs.
-    pub(super) fn condition(&self, problems: &Problems) -> Result<Condition, Failure> {
+    pub(super) fn condition(&self, read: &Read) -> Result<Condition, Failure> {
         let mut condition = Condition::default();
-        let (snapshot, path, is_data_dir, skip_hash_check, trailer) = match &self.source {
-            Opened::Etcd { .. } => return Ok(condition),
-            Opened::Kine { kine, .. } => {
-                condition.add_rows(problems);
-                if !kine.takes_locks() {
-                    condition.notes.push(
-                        "there is no log (-wal) beside the database: when k3s was running, a copy lacks its last writes".to_owned(),
-                    );
-                }
-                return Ok(condition);
+        for (backend, problems) in self.backends.iter().zip(&read.problems) {
+            let before = condition.notes.len();
+            backend.judge(problems, self.quiet, &mut condition)?;
+            if self.backends.len() > 1 {
+                let added = condition.notes.iter_mut().skip(before);
+                added.for_each(|note| *note = format!("{}: {note}", backend.name));
             }
-            Opened::Snapshot { snapshot, path, is_data_dir, skip_hash_check, trailer, .. } => {
-                (snapshot, path, is_data_dir, skip_hash_check, trailer)
-            }
-        };
-        let hashed = trailer.lock().unwrap_or_else(PoisonError::into_inner).take().map(JoinHandle::join);
-        condition.add_problems(problems);
-        condition.notes.extend(snapshot.db().warnings().iter().map(ToString::to_string));
-        if *is_data_dir && let Some(note) = note_of_log(snapshot, path) {
-            super::warn(self.quiet, format_args!("{}: {note}", self.name));
-            condition.notes.push(note);
         }
-        let trailer = match hashed {
-            Some(Ok(trailer)) => trailer?,
-            _ => snapshot.trailer()?,
-        };
-        if !is_as_expected(&trailer, *is_data_dir) {
-            let skipped = if *skip_hash_check { " (--skip-hash-check)" } else { "" };
-            super::warn(self.quiet, format_args!("{}: {trailer}{skipped}", self.name));
-            condition.warned = Some(format!("{trailer}{skipped}"));
-            condition.notes.extend(condition.warned.clone());
-            condition.suspicious |= trailer.is_wrong() && !skip_hash_check;
-        }
-        if snapshot.db().has_changed().map_err(snapshot::Error::from)? {
-            condition.partial = true;
-            condition.notes.push(snapshot::bbolt::Warning::Changed.to_string());
+        let elsewhere = read.elsewhere.load(Ordering::Relaxed);
+        if elsewhere > 0 {
+            condition.notes.push(format!(
+                "{elsewhere} values are where --etcd-servers-overrides has API servers look for others: none of them reads these"
+            ));
         }
         Ok(condition)
     }
@@ -334,7 +440,7 @@ pub(super) async fn value_of(args: &FileArgs, key: &[u8], quiet: bool) -> Result
             let view = kine::View { revision: args.revision, prefixes, history: false };
             let kine = Arc::new(Kine::open(path).map_err(failed)?);
             let values = kine::Values::new(&kine, &view).map_err(failed)?;
-            (Values::Kine(values, Arc::default(), path.clone()), false)
+            (Part::Kine(values, Arc::default(), path.clone()), false)
         }
         None => {
             let OpenedFile { snapshot, path, name } = open_file(args)?;
@@ -342,7 +448,7 @@ pub(super) async fn value_of(args: &FileArgs, key: &[u8], quiet: bool) -> Result
             let values = snapshot::Values::new(&snapshot, &view).map_err(|error| Failure::of_snapshot(&path, error))?;
             let is_data_dir = args.snapshot.is_none();
             let suspicious = is_suspicious(&snapshot, &name, is_data_dir, args.skip_hash_check, quiet)?;
-            (Values::Snapshot(values, path), suspicious)
+            (Part::Snapshot(values, path), suspicious)
         }
     };
     let mut condition = Condition { suspicious, ..Condition::default() };
@@ -384,8 +490,8 @@ pub(super) fn open_file(args: &FileArgs) -> Result<OpenedFile, Failure> {
     }
 }
 
-/// The values of any source.
-pub(super) enum Values {
+/// The values of one etcd, or of one file.
+enum Part {
     Etcd(Ranges),
     /// And the file that they are of.
     Snapshot(snapshot::Values, PathBuf),
@@ -393,16 +499,59 @@ pub(super) enum Values {
     Kine(kine::Values, Arc<Mutex<kine::Problems>>, PathBuf),
 }
 
+/// The values of all of them, one after the other.
+pub(super) struct Values {
+    parts: Vec<Part>,
+    at: usize,
+    routes: Routes,
+}
+
+/// What API servers look for where.
+struct Routes {
+    overrides: ServersOverrides,
+    layout: KeyLayout,
+    routed: bool,
+    /// Values that are where nobody looks for them.
+    elsewhere: Arc<AtomicU64>,
+}
+
+impl Routes {
+    /// Counts the values of a page that are not where they are looked for, and leaves them out where only others are wanted.
+    fn apply(&self, page: &mut Page, part: usize) {
+        if self.overrides.is_empty() {
+            return;
+        }
+        let backend = part.checked_sub(1);
+        let is_here = |value: &StoredValue| {
+            let place = self.overrides.backend_of_key(&self.layout, &value.key);
+            // In the other etcds there is a key of the compactor too, and what is of no resource.
+            place == backend || (place.is_none() && self.layout.locate(&value.key).resource().is_none())
+        };
+        let before = page.values.len();
+        if self.routed {
+            page.values.retain(is_here);
+        }
+        let here =
+            if self.routed { page.values.len() } else { page.values.iter().filter(|value| is_here(value)).count() };
+        self.elsewhere.fetch_add((before - here) as u64, Ordering::Relaxed);
+    }
+}
+
 /// What of a source could not be read.
-pub(super) enum Problems {
+enum Problems {
     None,
     Snapshot(snapshot::Problems),
     Kine(Arc<Mutex<kine::Problems>>),
 }
 
-impl Values {
-    /// What of a file could not be read.
-    pub(super) fn problems(&self) -> Problems {
+/// What is known of values once they were read.
+pub(super) struct Read {
+    problems: Vec<Problems>,
+    elsewhere: Arc<AtomicU64>,
+}
+
+impl Part {
+    fn problems(&self) -> Problems {
         match self {
             Self::Etcd(_) => Problems::None,
             Self::Snapshot(values, _) => Problems::Snapshot(values.problems().clone()),
@@ -411,7 +560,45 @@ impl Values {
     }
 }
 
+impl Values {
+    /// What is to be told when they were read.
+    pub(super) fn problems(&self) -> Read {
+        let problems = self.parts.iter().map(Part::problems).collect();
+        Read { problems, elsewhere: Arc::clone(&self.routes.elsewhere) }
+    }
+}
+
 impl Source for Values {
+    type Error = Failure;
+
+    async fn next_page(&mut self) -> Result<Option<Page>, Failure> {
+        while let Some(part) = self.parts.get_mut(self.at) {
+            let page = part.next_page().await?;
+            let Some(mut page) = page else {
+                self.at += 1;
+                continue;
+            };
+            self.routes.apply(&mut page, self.at);
+            return Ok(Some(page));
+        }
+        Ok(None)
+    }
+
+    fn expected(&self) -> Option<u64> {
+        self.parts.iter().map(Source::expected).sum()
+    }
+
+    /// That of the first: those of different etcds have nothing to do with each other.
+    fn revision(&self) -> Option<i64> {
+        self.parts.first()?.revision()
+    }
+
+    fn is_consistent(&self) -> bool {
+        self.parts.iter().all(Source::is_consistent)
+    }
+}
+
+impl Source for Part {
     type Error = Failure;
 
     async fn next_page(&mut self) -> Result<Option<Page>, Failure> {

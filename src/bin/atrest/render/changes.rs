@@ -1,8 +1,13 @@
+use std::io::Write;
+
 use atrest::object::Value;
-use atrest::report::{DiffReport, Difference, FieldChange, HistoryReport};
+use atrest::report::{Class, DiffReport, Difference, FieldChange, HistoryReport, WatchRow};
 
 use super::reports::{SHOWN, or_dash, plural, short_hash};
+use super::sheet::printable;
 use super::{Form, Printable, Sheet};
+use crate::args::WatchForm;
+use crate::failure::Failure;
 
 /// How much of a value a table shows.
 const SHOWN_TEXT: usize = 60;
@@ -129,5 +134,75 @@ impl Printable for HistoryReport {
 
     fn names(&self) -> Vec<String> {
         self.revisions.iter().map(|row| row.revision.to_string()).collect()
+    }
+}
+
+/// Prints changes as they come.
+pub(crate) struct Changes {
+    form: WatchForm,
+    /// Whether all are of one namespace, so that it need not be named.
+    one_namespace: bool,
+    begun: bool,
+}
+
+impl Changes {
+    pub(crate) const fn new(form: WatchForm, one_namespace: bool) -> Self {
+        Self { form, one_namespace, begun: false }
+    }
+
+    pub(crate) fn print(&mut self, row: &WatchRow, out: &mut dyn Write) -> Result<(), Failure> {
+        match self.form {
+            WatchForm::Ndjson => return super::print_line(row, out),
+            WatchForm::Yaml => {
+                let yaml = serde_saphyr::to_string(row).map_err(|error| std::io::Error::other(error.to_string()))?;
+                write!(out, "---\n{yaml}")?;
+            }
+            WatchForm::Name => {
+                if let Some(value) = &row.value {
+                    writeln!(out, "{}", value.key)?;
+                }
+            }
+            WatchForm::Table => self.line(row, out)?,
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, row: &WatchRow, out: &mut dyn Write) -> Result<(), Failure> {
+        if !self.begun {
+            self.begun = true;
+            writeln!(out, "{:>10}  {:<8}  {:<32}  {:<32}  KEY", "REVISION", "EVENT", "RESOURCE", "NAME")?;
+        }
+        let text = |text: Option<&str>| printable(text.unwrap_or("-")).into_owned();
+        let (resource, name, key) = match &row.value {
+            Some(value) => {
+                let namespace = value.namespace.as_deref().filter(|_| !self.one_namespace);
+                let name = match (namespace, &value.name) {
+                    (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+                    (_, Some(name)) => name.clone(),
+                    _ => value.key.to_string(),
+                };
+                let key = match &row.previous_key {
+                    Some(previous) => format!("{previous} -> {}", value.label()),
+                    None => value.label(),
+                };
+                (text(value.resource.as_deref()), text(Some(&name)), text(Some(&key)))
+            }
+            None => (String::new(), String::new(), String::new()),
+        };
+        let class = row.class.filter(|class| *class != Class::Current).map(|class| format!("  {}", class.name()));
+        let changed = match &row.changed {
+            Some(paths) if paths.is_empty() => "  (same object)".to_owned(),
+            Some(paths) => format!("  {}", printable(&paths.join(" "))),
+            None => String::new(),
+        };
+        let message = if row.message.is_empty() { String::new() } else { format!("  {}", printable(&row.message)) };
+        let line = format!(
+            "{:>10}  {:<8}  {resource:<32}  {name:<32}  {key}{}{changed}{message}",
+            row.revision,
+            row.change.name(),
+            class.unwrap_or_default()
+        );
+        writeln!(out, "{}", line.trim_end())?;
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::Output;
 use crate::failure::Failure;
 
+pub(crate) use changes::Changes;
 pub(crate) use objects::{Objects, object_line, object_text};
 pub(crate) use reports::plural;
 pub(crate) use sheet::{Form, Sheet};
