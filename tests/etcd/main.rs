@@ -15,6 +15,7 @@ mod harness;
 mod interrupted;
 mod kms;
 mod large;
+mod metrics;
 mod overrides;
 mod precautions;
 mod rekey;
