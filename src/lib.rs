@@ -5,15 +5,17 @@
 //!
 //! # What it does not do
 //!
-//! It writes to etcd only in [`rekey`], and files only in [`backup`]. It prints nothing.
+//! It writes to etcd only in [`storage`], where [`rekey`] or the user of a [`Store`](storage::Store) wants it, and files only in
+//! [`backup`]. It prints nothing.
 //!
 //! # Rooms
 //!
 //! Calls go downwards only.
 //!
 //! ```text
-//! rekey   verify   scan   get   backup
+//! rekey   verify   scan   get   watch   backup
 //!                                    one operation each: a source and options in, a report out
+//! cacher                             one watch of etcd for many readers
 //! storage   snapshot   kine   kms   object   report   source
 //!                                    etcd; its files; k3s's; KMS plugins; what came out; plain data; where values come from
 //! transformer                        opens and seals values; no I/O
@@ -69,6 +71,7 @@ pub mod get;
 pub mod kine;
 #[cfg(feature = "kms")]
 pub mod kms;
+pub mod manual;
 pub mod object;
 pub mod protobuf;
 #[cfg(feature = "etcd")]

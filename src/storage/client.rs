@@ -34,6 +34,21 @@ pub struct ConnectOptions {
     pub interrupted: &'static AtomicBool,
 }
 
+impl ConnectOptions {
+    /// These endpoints, with the timeouts of the command line, and nothing else.
+    #[must_use]
+    pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().collect(),
+            tls: TlsOptions::default(),
+            user: None,
+            dial_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(30),
+            interrupted: &NEVER,
+        }
+    }
+}
+
 /// For [`ConnectOptions::interrupted`], where nobody interrupts.
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 

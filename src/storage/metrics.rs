@@ -25,7 +25,7 @@ use crate::transformer::TransformationType;
 /// let metrics = Metrics::register(&mut registry);
 /// let mut text = String::new();
 /// prometheus_client::encoding::text::encode(&mut text, &registry)?;
-/// assert!(text.contains("# TYPE etcd_request_duration_seconds histogram"));
+/// assert!(text.contains("# TYPE etcd_lease_object_counts histogram"));
 /// # let _ = metrics;
 /// # Ok::<(), std::fmt::Error>(())
 /// ```

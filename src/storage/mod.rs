@@ -4,7 +4,7 @@
 //! `mod_revision`, and read back by the same request when the comparison fails. The lease is always given explicitly.
 //!
 //! [`Client`] makes the requests. [`Store`] is upstream's `storage.Interface` on top of it: objects in and out, through a [`Codec`] and a
-//! [`StorageTransformer`].
+//! [`StorageTransformer`]. The chapter [`manual::storage`](crate::manual::storage) has an example of each call.
 
 mod client;
 mod connector;

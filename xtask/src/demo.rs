@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::etcd::Etcd;
 use crate::{command, setup, workspace};
 
-const SNAPSHOT: &str = "tests/vectors/snapshots/local.db.gz";
+/// What the private etcd holds.
+pub(crate) const SNAPSHOT: &str = "tests/vectors/snapshots/local.db.gz";
 const CONFIG: &str = "tests/vectors/snapshots/encryption-config-local.yaml";
 
 /// A command of the rotation.

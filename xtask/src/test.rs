@@ -1,6 +1,8 @@
 //! `cargo xtask test`
 
+use crate::demo::SNAPSHOT;
 use crate::error::Error;
+use crate::etcd::Etcd;
 use crate::{command, setup, workspace};
 
 pub(crate) fn run(args: &[String]) -> Result<(), Error> {
@@ -29,7 +31,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), Error> {
         command::run(tools.tell(&mut plugin))?;
         let mut doc_tests = workspace::cargo();
         doc_tests.args(["test", "--doc", "--workspace", "--locked"]);
-        command::run(tools.tell(&mut doc_tests))?;
+        // The examples of the storage layer are run against it.
+        let etcd = Etcd::start(&tools.etcd_3_5, &workspace::root().join(SNAPSHOT))?;
+        command::run(tools.tell(doc_tests.env("ETCDCTL_ENDPOINTS", etcd.endpoint())))?;
     }
     Ok(())
 }

@@ -1,0 +1,4 @@
+//! Chapters about the use of this crate, with examples that are run.
+
+#[cfg(feature = "etcd")]
+pub mod storage;
