@@ -420,3 +420,41 @@ fn a_plugin_that_is_gone_at_the_end_confirms_nothing() {
     assert_eq!((report.complete, report.rewritten), (false, 50), "{report:#?}");
     assert!(report.notes.iter().any(|note| note.contains("does not confirm what was written")), "{:?}", report.notes);
 }
+
+/// The storage layer opens values of a KMS as it lists, updates and watches them: one call for each DEK source, and one to write.
+#[test]
+fn the_storage_layer_asks_a_kms_once_for_each_dek_source() {
+    use atrest::resource::GroupResource;
+    use atrest::storage::{
+        Encryption, LeasePolicy, ListOptions, RawCodec, RawObject, ResponseMeta, Store, StoreOptions, StoreWatchOptions,
+        WatchEvent,
+    };
+    let kms = TestKms::start();
+    let etcd = Etcd::builder(Version::V3_5).restored_from(vector(HEALTHY)).start();
+    let transformers = transformers(&kms.in_config(&read(KMS_CONFIG)));
+    let (sources, v1) = kms_values(&etcd, &transformers);
+    block_on(async {
+        let resource = GroupResource::new("", "secrets");
+        let plugins = Arc::new(Kms::new(&transformers, kms::Options::default()).unwrap());
+        let encryption = Encryption::with_kms(Arc::clone(&transformers), resource.clone(), plugins);
+        let client = client(&etcd).await;
+        let store = Store::new(&client, RawCodec, encryption, StoreOptions::new(resource, "/secrets")).unwrap();
+        let list = store.get_list("/secrets", &ListOptions::default()).await.unwrap();
+        assert!(list.items.len() > 50, "{}", list.items.len());
+        assert_eq!((kms.counts()[2], kms.counts()[4]), (sources as u64, v1 as u64));
+        let first = store.get_list("/secrets", &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
+        let object = first.items[0].decode().unwrap();
+        let key = format!("/secrets/{}/{}", object.namespace().unwrap(), object.name().unwrap());
+        let from = StoreWatchOptions { resource_version: first.resource_version.to_string(), ..Default::default() };
+        let mut watch = store.watch("/secrets", from).unwrap();
+        // Stale, so that it is written although it does not change.
+        let same = |object: RawObject, _: ResponseMeta| Ok((object, LeasePolicy::Preserve));
+        for written in [true, false] {
+            let updated = store.guaranteed_update(&key, false, None, None, same).await.unwrap();
+            assert_eq!((updated.written, updated.object.data()), (written, first.items[0].data()));
+        }
+        let Some(WatchEvent::Modified(seen)) = watch.next().await else { panic!("it was written") };
+        assert_eq!(seen.data(), first.items[0].data());
+        assert_eq!(kms.counts()[1], 1, "one Encrypt");
+    });
+}

@@ -282,6 +282,22 @@ fn t48_a_selector_turns_modifications_into_additions_and_deletions() {
     });
 }
 
+#[test]
+fn a_watch_of_one_object_shows_no_other() {
+    on_both(async |fixture| {
+        let first = fixture.create("ns", "a").await;
+        let options = StoreWatchOptions { recursive: false, ..from(first.resource_version()) };
+        let mut watch = fixture.store.watch(&key("ns", "a"), options).unwrap();
+        fixture.create("ns", "ab").await;
+        let changed = revision(&fixture.set("ns", "a", "1").await.object);
+        assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", "a".to_owned(), changed));
+        let options = StoreWatchOptions { recursive: false, ..from("") };
+        let mut watch = fixture.store.watch(&key("ns", "a"), options).unwrap();
+        assert_eq!(seen(&next(&mut watch).await), ("ADDED", "a".to_owned(), changed));
+        nothing(&mut watch).await;
+    });
+}
+
 /// What a watch has seen must be what etcd's history holds, whatever has happened to etcd.
 async fn all_of(watch: &mut WatchStream<JsonObject>, last: i64) -> Vec<(&'static str, String, i64)> {
     let mut all = Vec::new();
