@@ -62,6 +62,7 @@
 pub mod backup;
 pub mod causes;
 pub mod config;
+pub mod doctor;
 pub mod get;
 #[cfg(feature = "kine")]
 pub mod kine;

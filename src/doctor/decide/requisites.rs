@@ -1,0 +1,259 @@
+//! What must be right before anything can be: the configuration, the manifest, and an etcd that answers. And, behind the table,
+//! what is worth knowing besides.
+
+use super::column::Column;
+use super::facts::{Facts, Server};
+use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, QUOTA_NEAR};
+use super::{Row, seen, steps};
+use crate::doctor::figure;
+use crate::doctor::manifest::ManifestProblem;
+use crate::report::Axis;
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "configuration-invalid",
+        axis: Axis::Configuration,
+        title: "kube-apiserver does not start with this EncryptionConfiguration",
+        expected: false,
+        symptom: seen,
+        confirm: configuration_invalid,
+        next: |_| steps(&["`atrest config check FILE`: every error with its line and what to write instead"]),
+    },
+    Row {
+        id: "manifest",
+        axis: Axis::Configuration,
+        title: "the manifest of kube-apiserver is wrong",
+        expected: false,
+        symptom: seen,
+        confirm: |facts| manifest(facts, |problem| !problem.is_of_kms()),
+        next: |_| {
+            steps(&[
+                "correct it on this control-plane node, and compare the others",
+                "a file needs a volume with its hostPath, and a volumeMount around the path that the flag names",
+            ])
+        },
+    },
+    Row {
+        id: "kms-socket-mount",
+        axis: Axis::Kms,
+        title: "the API server does not see the socket of its KMS plugin",
+        expected: false,
+        symptom: seen,
+        confirm: |facts| manifest(facts, ManifestProblem::is_of_kms),
+        next: |_| {
+            steps(&[
+                "mount the folder of the socket (hostPath of type DirectoryOrCreate), and not the socket",
+                "the plugin's path, the hostPath and the mountPath must lead to one place",
+            ])
+        },
+    },
+    Row {
+        id: "etcd-unreachable",
+        axis: Axis::Network,
+        title: "etcd does not answer at some of the endpoints",
+        expected: false,
+        symptom: seen,
+        confirm: etcd_unreachable,
+        next: |facts| {
+            let members = facts.evidence.etcd.iter().flat_map(|probe| &probe.members);
+            let all = members.clone().all(|member| member.error.is_some());
+            let quorum = if all {
+                "is etcd running there? `crictl ps -a --name etcd`, and its log: `atrest doctor --log FILE`"
+            } else {
+                "the other members go on as long as they are the majority; look at the log of the one that does not answer"
+            };
+            steps(&[quorum, "the reason stands behind each endpoint: refused, TLS, or no answer in time"])
+        },
+    },
+];
+
+pub(super) const LAST: &[Row] = &[
+    Row {
+        id: "corrupt-alarm",
+        axis: Axis::Mvcc,
+        title: "a member of etcd holds other data than the rest (alarm CORRUPT)",
+        expected: false,
+        symptom: seen,
+        confirm: |facts| alarm(facts, "CORRUPT"),
+        next: |_| {
+            steps(&[
+                "take a snapshot of every member first: `etcdctl snapshot save`",
+                "compare them: `atrest snapshot diff A B`",
+                "remove the member that differs, and add it again with an empty data directory",
+            ])
+        },
+    },
+    Row {
+        id: "quota-near",
+        axis: Axis::Mvcc,
+        title: "etcd's database file comes near its quota",
+        expected: false,
+        symptom: seen,
+        confirm: |facts| quota_used(facts, QUOTA_NEAR),
+        next: |_| {
+            steps(&[
+                "let no rotation run: it adds every value once more before the next compaction",
+                "`etcdctl defrag` on one member after the other, when little of the file is in use",
+                "raise --quota-backend-bytes (8 GiB at most is suggested), when most of it is",
+            ])
+        },
+    },
+    Row {
+        id: "kms-checks",
+        axis: Axis::Kms,
+        title: "a KMS plugin does not behave as kube-apiserver needs it",
+        expected: false,
+        symptom: seen,
+        confirm: kms_checks,
+        next: |_| steps(&["`atrest kms check --endpoint unix:///…`: all checks, and how fast it is"]),
+    },
+    Row {
+        id: "clock",
+        axis: Axis::Clock,
+        title: "clocks differ",
+        expected: false,
+        symptom: seen,
+        confirm: clocks,
+        next: |_| {
+            steps(&["`timedatectl` on both machines: certificates and tokens depend on it, and every time in a log"])
+        },
+    },
+    Row {
+        id: "log-text",
+        axis: Axis::ApiserverSerialization,
+        title: "the log has error texts that are known",
+        expected: false,
+        symptom: seen,
+        confirm: log_texts,
+        next: |facts| facts.evidence.log.as_ref().map(most_frequent).unwrap_or_default(),
+    },
+];
+
+fn configuration_invalid(facts: Facts<'_>) -> Column {
+    if facts.evidence.configuration.is_empty()
+        && facts.evidence.sources.iter().all(|source| source.kind != "configuration")
+    {
+        return Column::unknown("a configuration (--encryption-provider-config)");
+    }
+    let invalid = facts.evidence.configuration.iter().filter(|file| !file.errors.is_empty());
+    let figures = invalid.flat_map(|file| {
+        file.errors.iter().take(5).map(|error| figure::text("error", error, file.path.display().to_string()))
+    });
+    let figures: Vec<_> = figures.collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+fn manifest(facts: Facts<'_>, wanted: impl Fn(&ManifestProblem) -> bool) -> Column {
+    let Some(source) = facts.evidence.sources.iter().find(|source| source.kind == "manifest" && source.read) else {
+        return Column::unknown("a manifest (--manifest)");
+    };
+    let problems = facts.evidence.manifest.iter().filter(|problem| wanted(problem));
+    let figures: Vec<_> = problems.map(|problem| figure::text("manifest", problem.to_string(), &source.name)).collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+fn etcd_unreachable(facts: Facts<'_>) -> Column {
+    let Some(probe) = &facts.evidence.etcd else { return Column::unknown("a running etcd (--endpoints)") };
+    let failed = probe.members.iter().filter_map(|member| Some((member, member.error.as_ref()?)));
+    let figures: Vec<_> = failed.map(|(member, error)| figure::text("connection", error, &member.endpoint)).collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+/// An alarm, by etcd's own word or by its metrics (of 3.6).
+pub(super) fn alarm(facts: Facts<'_>, wanted: &str) -> Column {
+    let live = match facts.evidence.etcd.as_ref().and_then(|probe| probe.alarms.as_ref()) {
+        Some(alarms) => {
+            let raised = alarms.iter().filter(|(_, alarm)| *alarm == wanted);
+            let figures: Vec<_> =
+                raised.map(|(member, alarm)| figure::text("alarm", *alarm, format!("member {member}"))).collect();
+            Column::of(!figures.is_empty(), figures)
+        }
+        None => Column::unknown("a running etcd (--endpoints)"),
+    };
+    let mut of_metrics = Column::unknown("etcd_debugging_server_alarms");
+    for target in facts.targets(Server::Etcd) {
+        for (labels, value) in target.last().samples("etcd_debugging_server_alarms") {
+            let holds = labels.is("alarm_type", wanted) && value >= 1.0;
+            let figures = if holds { vec![figure::text("alarm", wanted, &target.name)] } else { Vec::new() };
+            of_metrics = of_metrics.or(Column::of(holds, figures));
+        }
+    }
+    live.or(of_metrics)
+}
+
+/// Whether so much of the quota is used, at some member. A member that does not tell its quota has etcd's default, or more.
+pub(super) fn quota_used(facts: Facts<'_>, part: f64) -> Column {
+    let mut all = Column::unknown("the size of etcd's database and its quota (--etcd-metrics, --endpoints)");
+    let mut add = |size: f64, in_use: f64, quota: f64, source: &str| {
+        let figures = vec![
+            figure::bytes_of("database file", size, source),
+            figure::bytes_of("of it in use", in_use, source),
+            figure::bytes_of("quota", quota, source),
+        ];
+        let column = Column::of(size >= quota * part, figures);
+        all = std::mem::replace(&mut all, Column::unknown("")).or(column);
+    };
+    for target in facts.targets(Server::Etcd) {
+        let last = target.last();
+        let size = last
+            .value("etcd_mvcc_db_total_size_in_bytes")
+            .or_else(|| last.value("etcd_debugging_mvcc_db_total_size_in_bytes"));
+        let quota = last.value("etcd_server_quota_backend_bytes").filter(|quota| *quota > 0.0);
+        if let (Some(size), Some(quota)) = (size, quota) {
+            add(size, last.value("etcd_mvcc_db_total_size_in_use_in_bytes").unwrap_or(size), quota, &target.name);
+        }
+    }
+    for member in facts.evidence.etcd.iter().flat_map(|probe| &probe.members) {
+        // Below the default the file is small under every quota; above it an unknown quota tells nothing.
+        let quota = if member.quota > 0 { member.quota } else { DEFAULT_QUOTA_BYTES };
+        if member.db_size > 0 && (member.quota > 0 || member.db_size <= DEFAULT_QUOTA_BYTES) {
+            add(member.db_size as f64, member.db_size_in_use as f64, quota as f64, &member.endpoint);
+        }
+    }
+    all
+}
+
+fn kms_checks(facts: Facts<'_>) -> Column {
+    if facts.evidence.kms.is_empty() {
+        return Column::unknown("a KMS plugin (--kms-endpoint, --encryption-provider-config)");
+    }
+    let failed = facts.evidence.kms.iter().flat_map(|probe| {
+        let source = format!("{} at {}", probe.name, probe.endpoint);
+        let unreachable = probe.error.iter().map(|error| ("socket".to_owned(), error.clone()));
+        unreachable
+            .chain(probe.failed.iter().cloned())
+            .map(|(check, why)| figure::text(check, why, &source))
+            .collect::<Vec<_>>()
+    });
+    let figures: Vec<_> = failed.collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+fn clocks(facts: Facts<'_>) -> Column {
+    if facts.evidence.clocks.is_empty() {
+        return Column::unknown("another clock (metrics by URL)");
+    }
+    let differ = facts
+        .evidence
+        .clocks
+        .iter()
+        .filter(|clock| clock.ahead_seconds.unsigned_abs() > CLOCK_SECONDS + clock.uncertain_seconds);
+    let figures: Vec<_> =
+        differ.map(|clock| figure::seconds("ahead of ours", clock.ahead_seconds as f64, &clock.source)).collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+fn log_texts(facts: Facts<'_>) -> Column {
+    let Some(log) = &facts.evidence.log else { return Column::unknown("a log (--log)") };
+    let figures: Vec<_> = log
+        .texts()
+        .iter()
+        .take(5)
+        .map(|text| figure::count(format!("{} ({})", text.explanation, text.axis.words()), text.count, &log.name))
+        .collect();
+    Column::of(!figures.is_empty(), figures)
+}
+
+fn most_frequent(log: &crate::doctor::LogSummary) -> Vec<String> {
+    log.matches.values().max_by_key(|found| found.count).map(|found| found.next()).unwrap_or_default()
+}
