@@ -131,6 +131,8 @@ pub struct WriteProbe {
     pub times: Timing,
     /// Why one failed.
     pub error: Option<String>,
+    /// Whether it failed because the quota is reached.
+    pub no_space: bool,
     /// Whether the key is gone again.
     pub removed: bool,
 }

@@ -54,10 +54,6 @@ pub(super) fn quantile(what: impl Into<String>, value: Quantile, source: impl In
     Figure { at_least: value.at_least, ..seconds(what, value.value, source) }
 }
 
-pub(super) fn ratio(what: impl Into<String>, value: f64, source: impl Into<String>) -> Figure {
-    figure(what, number(value), Unit::Ratio, source)
-}
-
 pub(super) fn text(what: impl Into<String>, value: impl Into<String>, source: impl Into<String>) -> Figure {
     figure(what, FigureValue::Text(value.into()), Unit::Text, source)
 }

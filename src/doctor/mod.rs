@@ -11,6 +11,7 @@ mod figure;
 mod log;
 mod manifest;
 pub mod metrics;
+pub mod probe;
 
 pub use decide::{diagnose, rows};
 pub use evidence::{

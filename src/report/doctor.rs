@@ -84,8 +84,6 @@ pub enum Unit {
     Seconds,
     /// Bytes.
     Bytes,
-    /// A part of one.
-    Ratio,
     /// No number.
     Text,
 }

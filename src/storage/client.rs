@@ -65,9 +65,9 @@ struct Shared {
 
 /// The channel that is in use.
 #[derive(Clone)]
-struct Live {
-    kv: KvClient,
-    client: EtcdClient,
+pub(super) struct Live {
+    pub(super) kv: KvClient,
+    pub(super) client: EtcdClient,
     /// The number of the endpoint.
     at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
@@ -233,7 +233,7 @@ impl Client {
         Backoff::new(self.shared.dialer.options().interrupted)
     }
 
-    async fn live(&self) -> Live {
+    pub(super) async fn live(&self) -> Live {
         self.shared.live.read().await.clone()
     }
 
@@ -285,7 +285,10 @@ impl Client {
         }
     }
 
-    async fn limited<T>(&self, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, Error> {
+    pub(super) async fn limited<T>(
+        &self,
+        call: impl Future<Output = Result<T, etcd_client::Error>>,
+    ) -> Result<T, Error> {
         let patience = self.shared.dialer.options().command_timeout;
         match tokio::time::timeout(patience, call).await {
             Ok(result) => result.map_err(|error| self.shared.dialer.error(error)),

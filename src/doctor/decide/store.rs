@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
                 (is_write && labels.is("grpc_code", "ResourceExhausted"))
                     .then(|| format!("{} ResourceExhausted", labels.get("grpc_method")))
             });
-            facts.logged(&["no-space"]).or(alarm(facts, "NOSPACE")).or(refused)
+            facts.logged(&["no-space"]).or(alarm(facts, "NOSPACE")).or(refused).or(write_refused(facts))
         },
         confirm: |facts| {
             let full = quota_used(facts, QUOTA_FULL);
@@ -148,6 +148,17 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
 ];
+
+/// The throw-away key was refused.
+fn write_refused(facts: Facts<'_>) -> Column {
+    match facts.evidence.etcd.as_ref().and_then(|probe| probe.write.as_ref()) {
+        Some(write) => {
+            let figures = write.error.iter().map(|error| figure::text("write", error, &write.key)).collect();
+            Column::of(write.no_space, figures)
+        }
+        None => Column::unknown("a write to a running etcd (--write-probe)"),
+    }
+}
 
 /// The size, what of it is in use, and the quota, as [`quota_used`] shows them.
 fn is_fragmented(figures: &[crate::report::Figure]) -> bool {

@@ -178,7 +178,7 @@ fn sample(line: &str) -> Option<(&str, Range<usize>, f64)> {
                 }
             }
             let end = line.len() - left.len();
-            (start..end, left.trim_start().strip_prefix('}')?)
+            (start..end, left.trim_start_matches([' ', '\t', ',']).strip_prefix('}')?)
         }
     };
     let value = rest.split_ascii_whitespace().next()?.parse().ok()?;

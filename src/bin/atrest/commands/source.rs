@@ -58,23 +58,7 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) async fn connect(args: &EtcdArgs) -> Result<Self, Failure> {
-        let endpoints = args.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-        let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
-        let options = ConnectOptions {
-            endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
-            tls: TlsOptions {
-                ca_file: given(args.cacert.as_ref()),
-                cert_file: given(args.cert.as_ref()),
-                key_file: given(args.key.as_ref()),
-                server_name: args.tls_server_name.clone().filter(|name| !name.is_empty()),
-                danger_accept_any_certificate: args.insecure_skip_tls_verify,
-            },
-            user: user_of(args)?,
-            dial_timeout: args.dial_timeout,
-            command_timeout: args.command_timeout,
-            interrupted: stop_signal(),
-        };
-        let client = Client::connect(options).await?;
+        let client = Client::connect(connect_options(args)?).await?;
         let status = client.status().await?;
         let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
         let name = format!("etcd{version} at {}", status.endpoint);
@@ -90,6 +74,26 @@ impl Etcd {
     pub(super) fn everything(&self, selection: &Selection) -> Ranges {
         Ranges::of_prefixes(&self.client, &selection.layout.all())
     }
+}
+
+/// How etcd is reached.
+pub(super) fn connect_options(args: &EtcdArgs) -> Result<ConnectOptions, Failure> {
+    let endpoints = args.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+    let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
+    Ok(ConnectOptions {
+        endpoints: endpoints.map_err(|error| Failure::Usage(format!("--endpoints: {error}")))?,
+        tls: TlsOptions {
+            ca_file: given(args.cacert.as_ref()),
+            cert_file: given(args.cert.as_ref()),
+            key_file: given(args.key.as_ref()),
+            server_name: args.tls_server_name.clone().filter(|name| !name.is_empty()),
+            danger_accept_any_certificate: args.insecure_skip_tls_verify,
+        },
+        user: user_of(args)?,
+        dial_timeout: args.dial_timeout,
+        command_timeout: args.command_timeout,
+        interrupted: stop_signal(),
+    })
 }
 
 async fn counted(mut ranges: Ranges) -> Result<Ranges, Failure> {
