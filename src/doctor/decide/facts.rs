@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::column::Column;
+use super::column::{Column, State};
 use super::thresholds::{FEWEST, Often};
 use crate::doctor::evidence::Evidence;
 use crate::doctor::figure;
@@ -129,11 +129,15 @@ impl<'a> Facts<'a> {
         if self.targets(server).is_empty() {
             return Column::unknown(server.metrics());
         }
+        let mut few = false;
         let mut all = Column::unknown(name);
         for target in self.targets(server) {
             let mut seen: Vec<(f64, Figure)> = Vec::new();
             for (group, histogram) in target.histograms(name, group) {
-                let Some((p99, figure)) = p99(&group, &histogram, &target.source()) else { continue };
+                let Some((p99, figure)) = p99(&group, &histogram, &target.source()) else {
+                    few = true;
+                    continue;
+                };
                 seen.push((p99 / limit(&group), figure));
             }
             seen.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -142,7 +146,8 @@ impl<'a> Facts<'a> {
             let shown = seen.into_iter().filter(|(part, _)| !holds || *part > 1.0).take(if holds { SHOWN } else { 1 });
             all = all.or(Column::of(holds, shown.map(|(_, figure)| figure).collect()));
         }
-        all
+        // It is there, and has counted next to nothing.
+        if few && all.state == State::Unknown { Column::unknown(format!("more of {name}")) } else { all }
     }
 
     /// Whether there are two readings of such a server.

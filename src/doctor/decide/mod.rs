@@ -22,7 +22,7 @@ use column::{Column, State};
 use facts::Facts;
 
 use super::evidence::Evidence;
-use crate::report::{Axis, DoctorReport, Finding, NotKnown};
+use crate::report::{Axis, DoctorReport, Figure, Finding, NotKnown};
 
 /// A row of the table.
 struct Row {
@@ -78,6 +78,9 @@ pub fn diagnose(evidence: Evidence) -> DoctorReport {
             }),
         }
     }
+    if held.is_empty() {
+        held.extend(requisites::most_frequent_text(facts));
+    }
     let mut held = held.into_iter();
     report.answer = held.next();
     report.findings = held.collect();
@@ -88,8 +91,8 @@ pub fn diagnose(evidence: Evidence) -> DoctorReport {
 }
 
 /// Two columns may show the same figure.
-fn distinct(figures: Vec<crate::report::Figure>) -> Vec<crate::report::Figure> {
-    let mut kept: Vec<crate::report::Figure> = Vec::new();
+fn distinct(figures: Vec<Figure>) -> Vec<Figure> {
+    let mut kept: Vec<Figure> = Vec::new();
     for figure in figures {
         if !kept.contains(&figure) {
             kept.push(figure);

@@ -6,8 +6,12 @@ use super::facts::{Facts, Server};
 use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, QUOTA_NEAR};
 use super::{Row, seen, steps};
 use crate::doctor::figure;
+use crate::doctor::log::LogMatch;
 use crate::doctor::manifest::ManifestProblem;
-use crate::report::Axis;
+use crate::report::{Axis, Finding, LogText};
+
+/// The row that stands for what the log says alone.
+pub(super) const LOG_TEXT: &str = "log-text";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -88,7 +92,8 @@ pub(super) const LAST: &[Row] = &[
         axis: Axis::Mvcc,
         title: "etcd's database file comes near its quota",
         expected: false,
-        symptom: seen,
+        // When it is there already, the table has said so.
+        symptom: |facts| Column::of(!super::store::quota_reached(facts).holds(), Vec::new()),
         confirm: |facts| quota_used(facts, QUOTA_NEAR),
         next: |_| {
             steps(&[
@@ -117,15 +122,6 @@ pub(super) const LAST: &[Row] = &[
         next: |_| {
             steps(&["`timedatectl` on both machines: certificates and tokens depend on it, and every time in a log"])
         },
-    },
-    Row {
-        id: "log-text",
-        axis: Axis::ApiserverSerialization,
-        title: "the log has error texts that are known",
-        expected: false,
-        symptom: seen,
-        confirm: log_texts,
-        next: |facts| facts.evidence.log.as_ref().map(most_frequent).unwrap_or_default(),
     },
 ];
 
@@ -243,17 +239,18 @@ fn clocks(facts: Facts<'_>) -> Column {
     Column::of(!figures.is_empty(), figures)
 }
 
-fn log_texts(facts: Facts<'_>) -> Column {
-    let Some(log) = &facts.evidence.log else { return Column::unknown("a log (--log)") };
-    let figures: Vec<_> = log
-        .texts()
-        .iter()
-        .take(5)
-        .map(|text| figure::count(format!("{} ({})", text.explanation, text.axis.words()), text.count, &log.name))
-        .collect();
-    Column::of(!figures.is_empty(), figures)
-}
-
-fn most_frequent(log: &crate::doctor::LogSummary) -> Vec<String> {
-    log.matches.values().max_by_key(|found| found.count).map(|found| found.next()).unwrap_or_default()
+/// The most frequent text of the log. It is for when no row holds: the rows know such texts, and say more.
+pub(super) fn most_frequent_text(facts: Facts<'_>) -> Option<Finding> {
+    let log = facts.evidence.log.as_ref()?;
+    let texts = log.texts();
+    let first = texts.first()?;
+    let figure = |text: &LogText| figure::count(text.explanation, text.count, &log.name);
+    Some(Finding {
+        row: LOG_TEXT,
+        axis: first.axis,
+        title: first.meaning.to_owned(),
+        expected: false,
+        evidence: texts.iter().take(5).map(figure).collect(),
+        next: log.matches.get(first.explanation).map(LogMatch::next).unwrap_or_default(),
+    })
 }

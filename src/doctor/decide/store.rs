@@ -45,20 +45,8 @@ pub(super) const ROWS: &[Row] = &[
         axis: Axis::Mvcc,
         title: "etcd has reached its quota: nothing can be put in the whole cluster",
         expected: false,
-        symptom: |facts| {
-            let refused = facts.counted(Server::Etcd, "grpc_server_handled_total", EVER, |labels| {
-                let is_write = ["Txn", "Put", "LeaseGrant"].contains(&labels.get("grpc_method").as_ref());
-                (is_write && labels.is("grpc_code", "ResourceExhausted"))
-                    .then(|| format!("{} ResourceExhausted", labels.get("grpc_method")))
-            });
-            facts.logged(&["no-space"]).or(alarm(facts, "NOSPACE")).or(refused).or(write_refused(facts))
-        },
-        confirm: |facts| {
-            let full = quota_used(facts, QUOTA_FULL);
-            let raised = alarm(facts, "NOSPACE");
-            // The size is shown with an alarm too: it says whether to defragment.
-            if raised.holds() { raised.with(full) } else { full }
-        },
+        symptom: puts_refused,
+        confirm: quota_full,
         next: |facts| {
             let fragmented = quota_used(facts, 0.0).evidence.chunks(3).any(is_fragmented);
             let way = if fragmented {
@@ -148,6 +136,26 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
 ];
+
+/// Whether the row of the quota holds.
+pub(super) fn quota_reached(facts: Facts<'_>) -> Column {
+    puts_refused(facts).and(quota_full(facts))
+}
+
+fn puts_refused(facts: Facts<'_>) -> Column {
+    let refused = facts.counted(Server::Etcd, "grpc_server_handled_total", EVER, |labels| {
+        let method = labels.get("grpc_method");
+        let is_write = ["Txn", "Put", "LeaseGrant"].contains(&method.as_ref());
+        (is_write && labels.is("grpc_code", "ResourceExhausted")).then(|| format!("{method} ResourceExhausted"))
+    });
+    facts.logged(&["no-space"]).or(alarm(facts, "NOSPACE")).or(refused).or(write_refused(facts))
+}
+
+/// The size is shown with an alarm too: it says whether to defragment.
+fn quota_full(facts: Facts<'_>) -> Column {
+    let (full, raised) = (quota_used(facts, QUOTA_FULL), alarm(facts, "NOSPACE"));
+    if raised.holds() { raised.with(full) } else { full }
+}
 
 /// The throw-away key was refused.
 fn write_refused(facts: Facts<'_>) -> Column {

@@ -60,8 +60,8 @@ pub(super) const MUCH_DATA_BYTES: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
 /// etcd's default for `--quota-backend-bytes`.
 pub(super) const DEFAULT_QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
-/// A part of the quota at which nothing may be put any more: a put is refused before the last pages are full.
-pub(super) const QUOTA_FULL: f64 = 0.95;
+/// A part of the quota at which a put is refused: one of a large object is before the last pages are full.
+pub(super) const QUOTA_FULL: f64 = 0.9;
 
 /// A part of the quota at which a rotation pauses, and somebody should act: ours.
 pub(super) const QUOTA_NEAR: f64 = 0.8;

@@ -33,7 +33,7 @@ impl Printable for DoctorReport {
             }
         }
         perhaps(&self.not_known, &mut lines);
-        if self.log.iter().any(|text| Some(text.explanation) != self.answer.as_ref().map(|answer| answer.row)) {
+        if !self.log.is_empty() {
             lines.push("in the log:".to_owned());
             for text in self.log.iter().take(NAMED) {
                 let when = match (&text.first, &text.last) {
@@ -89,7 +89,8 @@ fn perhaps(not_known: &[NotKnown], lines: &mut Vec<String>) {
 fn missing(not_known: &[NotKnown], lines: &mut Vec<String>) {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for row in not_known {
-        let missing = row.missing.join(", ");
+        // Each of several would do, and the first tells most.
+        let missing = row.missing.first().cloned().unwrap_or_default();
         match groups.iter_mut().find(|(other, _)| *other == missing) {
             Some((_, rows)) => rows.push(row.row),
             None => groups.push((missing, vec![row.row])),
