@@ -125,4 +125,12 @@ impl Client {
         self.limited(kv.get(key, Some(options))).await?;
         Ok(begun.elapsed())
     }
+
+    /// Deletes a key that is ours alone, whatever its revision: etcd before 3.5.5 takes a plain delete when it is full, and refuses
+    /// every transaction.
+    pub(crate) async fn delete_own(&self, key: &[u8]) -> Result<(), Error> {
+        let Live { mut kv, .. } = self.live().await;
+        self.limited(kv.delete(key, None)).await?;
+        Ok(())
+    }
 }

@@ -8,6 +8,7 @@ mod support;
 
 mod concurrent;
 mod connection;
+mod doctor;
 mod fixture;
 mod harness;
 mod interrupted;

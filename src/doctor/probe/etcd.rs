@@ -140,6 +140,8 @@ async fn remove(client: &Client, key: &[u8], mut revision: i64) -> bool {
         match client.optimistic_delete(key, revision).await {
             Ok(Written::Done { .. } | Written::Conflict { current: None }) => return true,
             Ok(Written::Conflict { current: Some(current) }) => revision = current.mod_revision,
+            // The key is a random one of ours.
+            Err(Error::NoSpace) => return client.delete_own(key).await.is_ok(),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
     }

@@ -61,6 +61,9 @@ pub(super) async fn gather(args: &DoctorArgs, quiet: bool) -> Result<Evidence, F
     Ok(gathered.evidence)
 }
 
+/// A reading of metrics: the kind of server, and where.
+type Asked<'a> = (&'static str, &'a Place);
+
 #[derive(Default)]
 struct Gathered {
     evidence: Evidence,
@@ -165,18 +168,11 @@ impl Gathered {
 
     /// Reads all metrics; and those of URLs that are given twice once more after a pause.
     async fn metrics(&mut self, fetcher: &Fetcher, apiserver: &[Place], etcd: &[Place], pause: Duration) {
-        let all = || {
-            apiserver
-                .iter()
-                .map(|place| ("apiserver-metrics", place))
-                .chain(etcd.iter().map(|place| ("etcd-metrics", place)))
-        };
-        let (mut once, mut again): (Vec<(&'static str, &Place)>, Vec<(&'static str, &Place)>) = Default::default();
-        for one in all() {
-            match matches!(one.1, Place::Url(_)) && once.contains(&one) {
-                true => again.push(one),
-                false => once.push(one),
-            }
+        let (mut once, mut again): (Vec<Asked<'_>>, Vec<Asked<'_>>) = (Vec::new(), Vec::new());
+        let of_apiservers = apiserver.iter().map(|place| ("apiserver-metrics", place));
+        for asked in of_apiservers.chain(etcd.iter().map(|place| ("etcd-metrics", place))) {
+            let is_again = matches!(asked.1, Place::Url(_)) && once.contains(&asked);
+            if is_again { again.push(asked) } else { once.push(asked) }
         }
         let mut scrapes = self.read_all(fetcher, &once).await;
         if !again.is_empty() {
@@ -191,7 +187,7 @@ impl Gathered {
         self.evidence.etcd_metrics = targets_of(of_etcd);
     }
 
-    async fn read_all(&mut self, fetcher: &Fetcher, places: &[(&'static str, &Place)]) -> Vec<(&'static str, Scrape)> {
+    async fn read_all(&mut self, fetcher: &Fetcher, places: &[Asked<'_>]) -> Vec<(&'static str, Scrape)> {
         let mut scrapes = Vec::new();
         for (kind, place) in places {
             match fetcher.read(place).await {
