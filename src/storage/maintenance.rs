@@ -126,7 +126,7 @@ impl Client {
         Ok(begun.elapsed())
     }
 
-    /// Deletes a key that is ours alone, whatever its revision: etcd before 3.5.5 takes a plain delete when it is full, and refuses
+    /// Deletes a key that is ours alone, whatever its revision: etcd 3.5.1 takes a plain delete when it is full, and refuses
     /// every transaction.
     pub(crate) async fn delete_own(&self, key: &[u8]) -> Result<(), Error> {
         let Live { mut kv, .. } = self.live().await;

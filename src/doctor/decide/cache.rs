@@ -1,7 +1,7 @@
 //! The watch cache of the API server.
 
 use super::facts::Server;
-use super::thresholds::{CACHE_WAIT_SECONDS, EVER, FILLED_AGAIN, OFTEN};
+use super::thresholds::{CACHE_WAIT_SECONDS, CUT, EVER, FILLED_AGAIN, MUCH, OFTEN};
 use super::{Row, seen, steps};
 use crate::doctor::metrics::Labels;
 use crate::report::Axis;
@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         axis: Axis::ApiserverCache,
         title: "a watch cache fills again and again: its lists and watches are answered 429",
         expected: false,
-        symptom: |facts| facts.answered("429", &["LIST", "WATCH"]).or(facts.logged(&["cache-initializing"])),
+        symptom: |facts| facts.answered("429", &["LIST", "WATCH"], EVER).or(facts.logged(&["cache-initializing"])),
         confirm: |facts| {
             let filled =
                 facts.counted(Server::Api, "apiserver_watch_cache_initializations_total", FILLED_AGAIN, |labels| {
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         axis: Axis::ApiserverCache,
         title: "watch caches do not reach the revisions that are asked for: 504, or reads that go past them",
         expected: false,
-        symptom: |facts| facts.answered("504", &[]).or(facts.logged(&["resource-version-too-large"])),
+        symptom: |facts| facts.answered("504", &[], OFTEN).or(facts.logged(&["resource-version-too-large"])),
         confirm: |facts| {
             let waits = facts.slow(
                 Server::Api,
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
                     .is("fallback", "true")
                     .then(|| format!("consistent reads of {} past the cache", resource_of(labels)))
             };
-            waits.or(facts.counted(Server::Api, "apiserver_watch_cache_consistent_read_total", OFTEN, fallback))
+            waits.or(facts.counted(Server::Api, "apiserver_watch_cache_consistent_read_total", MUCH, fallback))
         },
         next: |_| {
             steps(&[
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         expected: false,
         symptom: seen,
         confirm: |facts| {
-            facts.counted(Server::Api, "apiserver_terminated_watchers_total", OFTEN, |labels| {
+            facts.counted(Server::Api, "apiserver_terminated_watchers_total", CUT, |labels| {
                 Some(format!("watches of {} cut", resource_of(labels)))
             })
         },

@@ -49,6 +49,16 @@ impl Column {
         self
     }
 
+    /// A second way to know, for when the first does not.
+    pub(super) fn otherwise(mut self, other: Self) -> Self {
+        match (self.state, other.state) {
+            (State::Unknown, State::Unknown) => self.take(other),
+            (State::Unknown, _) => return other,
+            _ => {}
+        }
+        self
+    }
+
     /// The contrary, shown by the same figures.
     pub(super) fn not(mut self) -> Self {
         self.state = match self.state {
@@ -105,6 +115,9 @@ mod tests {
                 assert_eq!(column(a).and(column(b)).state, both, "{a:?} and {b:?}");
                 assert_eq!(column(a).or(column(b)).state, either, "{a:?} or {b:?}");
             }
+        }
+        for (a, b, state) in [(Holds, No, Holds), (No, Holds, No), (Unknown, No, No), (Unknown, Unknown, Unknown)] {
+            assert_eq!(column(a).otherwise(column(b)).state, state, "{a:?}, or else {b:?}");
         }
         assert_eq!([Holds, No, Unknown].map(|state| column(state).not().state), [No, Holds, Unknown]);
         assert_eq!(column(Unknown).and(column(Unknown)).missing, ["x"]);

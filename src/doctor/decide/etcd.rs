@@ -39,13 +39,13 @@ pub(super) const ROWS: &[Row] = &[
         expected: false,
         symptom: |facts| {
             let failing =
-                facts.etcd_slow().or(facts.counted(Server::Etcd, "etcd_server_proposals_failed_total", EVER, |_| {
+                facts.etcd_slow().or(facts.counted(Server::Etcd, "etcd_server_proposals_failed_total", OFTEN, |_| {
                     Some("proposals failed".to_owned())
                 }));
             facts.no_leader().or(failing.and(facts.leader_changes()))
         },
         confirm: |facts| {
-            let heartbeats = facts.counted(Server::Etcd, "etcd_server_heartbeat_send_failures_total", EVER, |_| {
+            let heartbeats = facts.counted(Server::Etcd, "etcd_server_heartbeat_send_failures_total", OFTEN, |_| {
                 Some("heartbeats sent late".to_owned())
             });
             let round_trips = facts.slow(

@@ -51,7 +51,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether so much was counted, in one server. Groups are summed by what the closure says they are.
+    /// Whether so much was counted of one group, in one server. The closure says which group a series belongs to.
     pub(super) fn counted(
         self,
         server: Server,
@@ -68,7 +68,7 @@ impl<'a> Facts<'a> {
                 }
             }
             let often = if target.is_window() { often.in_window } else { often.since_start };
-            let holds = groups.values().sum::<f64>() >= often;
+            let holds = groups.values().any(|value| *value >= often);
             let mut groups: Vec<_> = groups.into_iter().collect();
             groups.sort_by(|(_, a), (_, b)| b.total_cmp(a));
             let source = target.source();

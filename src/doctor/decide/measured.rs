@@ -10,7 +10,8 @@ use crate::report::Figure;
 /// A histogram and the label that it is shown by.
 type Shown = (&'static str, &'static str, &'static str);
 
-const OF_APISERVERS: [Shown; 3] = [
+const OF_APISERVERS: [Shown; 4] = [
+    ("request", "apiserver_request_sli_duration_seconds", "verb"),
     ("etcd", E, "operation"),
     ("transformation", T, "transformation_type"),
     ("KMS", "apiserver_envelope_encryption_kms_operations_latency_seconds", "method_name"),

@@ -3,7 +3,7 @@
 
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, QUOTA_NEAR};
+use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, FRAGMENTED, QUOTA_NEAR};
 use super::{Row, seen, steps};
 use crate::doctor::figure;
 use crate::doctor::log::LogMatch;
@@ -177,36 +177,53 @@ pub(super) fn alarm(facts: Facts<'_>, wanted: &str) -> Column {
     live.or(of_metrics)
 }
 
-/// Whether so much of the quota is used, at some member. A member that does not tell its quota has etcd's default, or more.
-pub(super) fn quota_used(facts: Facts<'_>, part: f64) -> Column {
-    let mut all = Column::unknown("the size of etcd's database and its quota (--etcd-metrics, --endpoints)");
-    let mut add = |size: f64, in_use: f64, quota: f64, source: &str| {
-        let figures = vec![
-            figure::bytes_of("database file", size, source),
-            figure::bytes_of("of it in use", in_use, source),
-            figure::bytes_of("quota", quota, source),
-        ];
-        let column = Column::of(size >= quota * part, figures);
-        all = std::mem::replace(&mut all, Column::unknown("")).or(column);
-    };
-    for target in facts.targets(Server::Etcd) {
-        let last = target.last();
-        let size = last
-            .value("etcd_mvcc_db_total_size_in_bytes")
-            .or_else(|| last.value("etcd_debugging_mvcc_db_total_size_in_bytes"));
-        let quota = last.value("etcd_server_quota_backend_bytes").filter(|quota| *quota > 0.0);
-        if let (Some(size), Some(quota)) = (size, quota) {
-            add(size, last.value("etcd_mvcc_db_total_size_in_use_in_bytes").unwrap_or(size), quota, &target.name);
-        }
-    }
-    for member in facts.evidence.etcd.iter().flat_map(|probe| &probe.members) {
+/// The size of a member's database file, and its quota.
+struct Size {
+    file: f64,
+    in_use: Option<f64>,
+    quota: f64,
+    source: String,
+}
+
+fn sizes(facts: Facts<'_>) -> Vec<Size> {
+    let of_metrics = facts.targets(Server::Etcd).iter().filter_map(|target| {
+        let value = |name| target.last().value(name).filter(|value| value.is_finite());
+        Some(Size {
+            file: value("etcd_mvcc_db_total_size_in_bytes")?,
+            in_use: value("etcd_mvcc_db_total_size_in_use_in_bytes"),
+            quota: value("etcd_server_quota_backend_bytes").filter(|quota| *quota > 0.0)?,
+            source: target.name.clone(),
+        })
+    });
+    let of_members = facts.evidence.etcd.iter().flat_map(|probe| &probe.members).filter_map(|member| {
         // Below the default the file is small under every quota; above it an unknown quota tells nothing.
+        let is_known = member.quota > 0 || member.db_size <= DEFAULT_QUOTA_BYTES;
         let quota = if member.quota > 0 { member.quota } else { DEFAULT_QUOTA_BYTES };
-        if member.db_size > 0 && (member.quota > 0 || member.db_size <= DEFAULT_QUOTA_BYTES) {
-            add(member.db_size as f64, member.db_size_in_use as f64, quota as f64, &member.endpoint);
-        }
-    }
-    all
+        (member.db_size > 0 && is_known).then(|| Size {
+            file: member.db_size as f64,
+            in_use: (member.db_size_in_use > 0).then_some(member.db_size_in_use as f64),
+            quota: quota as f64,
+            source: member.endpoint.clone(),
+        })
+    });
+    of_metrics.chain(of_members).collect()
+}
+
+/// Whether so much of the quota is used, at some member.
+pub(super) fn quota_used(facts: Facts<'_>, part: f64) -> Column {
+    let missing = Column::unknown("the size of etcd's database and its quota (--etcd-metrics, --endpoints)");
+    sizes(facts).into_iter().fold(missing, |all, size| {
+        let Size { file, in_use, quota, source } = size;
+        let mut figures = vec![figure::bytes_of("database file", file, &source)];
+        figures.extend(in_use.map(|in_use| figure::bytes_of("of it in use", in_use, &source)));
+        figures.push(figure::bytes_of("quota", quota, &source));
+        all.or(Column::of(file >= quota * part, figures))
+    })
+}
+
+/// Whether most of some member's file is free, so that defragmenting makes room.
+pub(super) fn is_fragmented(facts: Facts<'_>) -> bool {
+    sizes(facts).iter().any(|size| size.in_use.is_some_and(|in_use| in_use < size.file * FRAGMENTED))
 }
 
 fn kms_checks(facts: Facts<'_>) -> Column {

@@ -1,10 +1,11 @@
 //! The figures that several rows ask for: E, T and S of the table, and etcd's state.
 
+use super::cache::resource_of;
 use super::column::Column;
 use super::facts::{Facts, Server};
 use super::thresholds::{
-    BACKEND_COMMIT_SECONDS, CLUSTER_REQUEST_SECONDS, ETCD_CALL_SECONDS, ETCD_RANGE_SECONDS, EVER, LEADERS,
-    NAMESPACE_REQUEST_SECONDS, OBJECT_REQUEST_SECONDS, TRANSFORMATION_SECONDS, WAL_FSYNC_SECONDS,
+    BACKEND_COMMIT_SECONDS, CLUSTER_REQUEST_SECONDS, ETCD_CALL_SECONDS, ETCD_RANGE_SECONDS, LEADERS, MUCH,
+    NAMESPACE_REQUEST_SECONDS, OBJECT_REQUEST_SECONDS, Often, TRANSFORMATION_SECONDS, WAL_FSYNC_SECONDS,
 };
 use crate::doctor::evidence::{EtcdProbe, Timing};
 use crate::doctor::figure;
@@ -73,14 +74,14 @@ impl Facts<'_> {
         self.slow(Server::Api, E, group, limit)
     }
 
-    /// E of reads of one key; what was measured here, where no API server tells.
+    /// E of reads of one key; what was measured here, where no API server tells: here may be far away from etcd.
     pub(super) fn reads_slow(self) -> Column {
-        self.etcd_calls(&["get"]).or(self.probed("linearizable read", |probe| Some(&probe.linearizable)))
+        self.etcd_calls(&["get"]).otherwise(self.probed("linearizable read", |probe| Some(&probe.linearizable)))
     }
 
     /// E of writes.
     pub(super) fn writes_slow(self) -> Column {
-        self.etcd_calls(WRITES).or(self.probed("compare and swap", |probe| Some(&probe.write.as_ref()?.times)))
+        self.etcd_calls(WRITES).otherwise(self.probed("compare and swap", |probe| Some(&probe.write.as_ref()?.times)))
     }
 
     /// E of ranges.
@@ -91,7 +92,7 @@ impl Facts<'_> {
     /// E of anything.
     pub(super) fn etcd_slow(self) -> Column {
         self.etcd_calls(&[&["get"], WRITES, RANGES].concat())
-            .or(self.probed("linearizable read", |probe| Some(&probe.linearizable)))
+            .otherwise(self.probed("linearizable read", |probe| Some(&probe.linearizable)))
     }
 
     /// What was measured here: slow when 99 of 100 calls are.
@@ -162,9 +163,8 @@ impl Facts<'_> {
 
     /// Whether nothing of etcd's own figures is out of order.
     pub(super) fn etcd_normal(self) -> Column {
-        let applied = self.counted(Server::Etcd, "etcd_server_slow_apply_total", super::thresholds::MUCH, |_| {
-            Some("slow applies".to_owned())
-        });
+        let applied =
+            self.counted(Server::Etcd, "etcd_server_slow_apply_total", MUCH, |_| Some("slow applies".to_owned()));
         self.fsync_slow()
             .not()
             .and(self.commit_slow().not())
@@ -174,15 +174,11 @@ impl Facts<'_> {
     }
 
     /// Requests that were answered with this status.
-    pub(super) fn answered(self, code: &str, verbs: &[&str]) -> Column {
-        self.counted(Server::Api, "apiserver_request_total", EVER, |labels| {
+    pub(super) fn answered(self, code: &str, verbs: &[&str], often: Often) -> Column {
+        self.counted(Server::Api, "apiserver_request_total", often, |labels| {
             let verb = labels.get("verb");
             let wanted = labels.is("code", code) && (verbs.is_empty() || verbs.contains(&verb.as_ref()));
-            wanted.then(|| {
-                let (resource, group) = (labels.get("resource"), labels.get("group"));
-                let dot = if group.is_empty() { "" } else { "." };
-                format!("{code} to {verb} {resource}{dot}{group}")
-            })
+            wanted.then(|| format!("{code} to {verb} {}", resource_of(labels)))
         })
     }
 

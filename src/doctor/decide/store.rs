@@ -2,10 +2,9 @@
 
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::requisites::{alarm, quota_used};
+use super::requisites::{alarm, is_fragmented, quota_used};
 use super::thresholds::{
-    DELETE_BURST, ETCD_CALL_SECONDS, EVER, FRAGMENTED, GRANT_BURST, LARGE_OBJECT_BYTES, MANY_KEYS, MUCH_DATA_BYTES,
-    QUOTA_FULL,
+    DELETE_BURST, ETCD_CALL_SECONDS, EVER, GRANT_BURST, LARGE_OBJECT_BYTES, MANY_KEYS, MUCH_DATA_BYTES, QUOTA_FULL,
 };
 use super::{Row, steps};
 use crate::doctor::figure;
@@ -48,8 +47,7 @@ pub(super) const ROWS: &[Row] = &[
         symptom: puts_refused,
         confirm: quota_full,
         next: |facts| {
-            let fragmented = quota_used(facts, 0.0).evidence.chunks(3).any(is_fragmented);
-            let way = if fragmented {
+            let way = if is_fragmented(facts) {
                 "most of the file is free: `etcdctl defrag` on one member after the other, the leader last"
             } else {
                 "the file is full of data: delete what nobody needs, or raise --quota-backend-bytes, and then `etcdctl defrag`"
@@ -168,18 +166,6 @@ fn write_refused(facts: Facts<'_>) -> Column {
     }
 }
 
-/// The size, what of it is in use, and the quota, as [`quota_used`] shows them.
-fn is_fragmented(figures: &[crate::report::Figure]) -> bool {
-    use crate::report::FigureValue::Count;
-    match figures {
-        [size, in_use, _] => match (&size.value, &in_use.value) {
-            (Count(size), Count(in_use)) => (*in_use as f64) < (*size as f64) * FRAGMENTED,
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
 fn windows(facts: Facts<'_>) -> impl Iterator<Item = &Target> {
     facts.targets(Server::Etcd).iter().filter(|target| target.is_window())
 }
@@ -222,7 +208,7 @@ fn few_events(facts: Facts<'_>) -> Column {
 
 /// Writes that etcd's client has refused, or etcd.
 fn too_large(facts: Facts<'_>) -> Column {
-    facts.answered("413", &[]).or(Column::unknown("a log (--log)"))
+    facts.answered("413", &[], EVER).or(Column::unknown("a log (--log)"))
 }
 
 fn large_bodies(facts: Facts<'_>) -> Column {

@@ -218,7 +218,7 @@ fn cases() -> Vec<(&'static str, Case)> {
             of_apiserver(
                 &[],
                 &with_histogram(
-                    "apiserver_request_total{code=\"504\",verb=\"GET\"} 7\n",
+                    "apiserver_request_total{code=\"504\",verb=\"GET\"} 70\n",
                     "apiserver_watch_cache_read_wait_seconds",
                     "",
                     5.0,
@@ -234,7 +234,7 @@ fn cases() -> Vec<(&'static str, Case)> {
             "transformation-failed",
             of_apiserver(
                 &[],
-                "apiserver_request_total{code=\"500\",verb=\"GET\"} 7\n\
+                "apiserver_request_total{code=\"500\",verb=\"GET\",resource=\"secrets\"} 7\n\
                  apiserver_storage_transformation_operations_total{resource=\"secrets\",status=\"unknown-non-grpc\",transformation_type=\"from_storage\",transformer_prefix=\"unknown\"} 7\n",
             ),
         ),
@@ -266,7 +266,7 @@ fn cases() -> Vec<(&'static str, Case)> {
             "raft-leader",
             of_both(
                 apiserver(all_slow, ""),
-                etcd(&[], "etcd_server_leader_changes_seen_total 17\netcd_server_heartbeat_send_failures_total 9\n"),
+                etcd(&[], "etcd_server_leader_changes_seen_total 17\netcd_server_heartbeat_send_failures_total 90\n"),
             ),
         ),
         ("wal-fsync", of_both(apiserver(writes_slow, ""), etcd(&[(FSYNC, 0.05)], ""))),
@@ -399,6 +399,50 @@ fn without_evidence_nothing_is_claimed_and_every_row_says_what_is_missing() {
 fn healthy_servers_have_no_finding() {
     let report = of_both(apiserver(&[], ""), etcd(&[], "")).diagnose();
     assert_eq!((report.answer, report.findings.len()), (None, 0));
+}
+
+/// Over weeks every server has seen a restart, a slow client, a webhook that was away and a rotation.
+#[test]
+fn what_has_gathered_over_weeks_is_no_finding() {
+    let api = "apiserver_request_total{code=\"429\",verb=\"LIST\",resource=\"pods\"} 90\n\
+        apiserver_request_total{code=\"500\",verb=\"POST\",resource=\"pods\"} 9\n\
+        apiserver_request_total{code=\"504\",verb=\"GET\",resource=\"pods\"} 60\n\
+        apiserver_watch_cache_initializations_total{resource=\"pods\"} 1\n\
+        apiserver_watch_cache_initializations_total{resource=\"secrets\"} 1\n\
+        apiserver_watch_cache_initializations_total{resource=\"nodes\"} 1\n\
+        apiserver_watch_cache_consistent_read_total{resource=\"pods\",fallback=\"true\"} 30\n\
+        apiserver_terminated_watchers_total{resource=\"pods\"} 40\n\
+        apiserver_flowcontrol_rejected_requests_total{priority_level=\"a\"} 5\n\
+        apiserver_storage_transformation_operations_total{resource=\"secrets\",status=\"unknown-non-grpc\",transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:aescbc:v1:\"} 900\n\
+        apiserver_storage_transformation_operations_total{resource=\"secrets\",status=\"Unavailable\",transformation_type=\"to_storage\"} 3\n\
+        apiserver_envelope_encryption_kms_operations_latency_seconds_count{method_name=\"/v2.KeyManagementService/Status\",grpc_status_code=\"Unavailable\"} 4\n\
+        grpc_client_handled_total{grpc_code=\"Unavailable\"} 40\n";
+    let member = "etcd_server_leader_changes_seen_total 2\netcd_server_slow_apply_total 300\netcd_server_proposals_failed_total 3\n\
+        etcd_server_heartbeat_send_failures_total 12\netcd_mvcc_delete_total 9e6\netcd_debugging_lease_granted_total 9e5\n";
+    let report = of_both(apiserver(&[], api), etcd(&[], member)).diagnose();
+    assert_eq!((report.answer, report.findings), (None, Vec::new()));
+}
+
+/// Who looks from far away has slow reads of his own.
+#[test]
+fn what_the_api_server_sees_counts_before_what_is_measured_here() {
+    let slow = || Timing::new(vec![Duration::from_millis(300); 20]);
+    let probe = || EtcdProbe {
+        members: vec![member(|_| {})],
+        linearizable: slow(),
+        serializable: slow(),
+        ..EtcdProbe::default()
+    };
+    let mut case = of_both(
+        apiserver(&[], ""),
+        etcd(&[], "etcd_server_leader_changes_seen_total 9\netcd_server_heartbeat_send_failures_total 90\n"),
+    );
+    case.evidence.etcd = Some(probe());
+    assert_eq!(case.diagnose().answer, None);
+    let mut alone = of_probe(probe());
+    alone.etcd =
+        vec![etcd(&[], "etcd_server_leader_changes_seen_total 9\netcd_server_heartbeat_send_failures_total 90\n")];
+    assert_eq!(alone.diagnose().answer.map(|answer| answer.row), Some("raft-leader"));
 }
 
 #[test]

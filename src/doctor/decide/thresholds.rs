@@ -111,5 +111,8 @@ pub(super) const MUCH: Often = Often { in_window: 10.0, since_start: 1000.0 };
 /// Leaders: each member has seen one at its start, and etcd's own alert is for four.
 pub(super) const LEADERS: Often = Often { in_window: 1.0, since_start: 4.0 };
 
-/// Caches fill once when the server starts.
-pub(super) const FILLED_AGAIN: Often = Often { in_window: 1.0, since_start: 3.0 };
+/// Caches fill once when the server starts, or when a resource is new.
+pub(super) const FILLED_AGAIN: Often = Often { in_window: 2.0, since_start: 3.0 };
+
+/// Watches that are cut, of one resource: a slow client now and then is nobody's fault.
+pub(super) const CUT: Often = Often { in_window: 1.0, since_start: 100.0 };

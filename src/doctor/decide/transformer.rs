@@ -1,10 +1,12 @@
 //! What is stored and how it opens: keys, codec, KMS.
 
+use std::collections::BTreeSet;
+
 use super::cache::resource_of;
 use super::column::Column;
 use super::facts::{Facts, Server};
 use super::shared::READ_VERBS;
-use super::thresholds::{EVER, KMS_CALL_SECONDS};
+use super::thresholds::{EVER, KMS_CALL_SECONDS, OFTEN};
 use super::{Row, steps};
 use crate::doctor::figure;
 use crate::doctor::metrics::Labels;
@@ -40,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
         axis: Axis::Transformer,
         title: "stored values do not open: a key is missing, or a value is of another key, moved or damaged",
         expected: false,
-        symptom: |facts| facts.answered("500", &[]).or(facts.logged(OF_A_VALUE)),
+        symptom: |facts| failed_requests(facts).or(facts.logged(OF_A_VALUE)),
         confirm: |facts| failed_reads(facts).or(facts.logged(OF_A_VALUE)),
         next: |facts| {
             let unknown = failed_reads(facts).evidence.iter().any(|figure| figure.what.contains("prefix unknown"));
@@ -84,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "the KMS plugin, or what is behind it, is slow or does not answer",
         expected: false,
         symptom: |facts| {
-            let unavailable = facts.counted(Server::Api, OPERATIONS, EVER, |labels| {
+            let unavailable = facts.counted(Server::Api, OPERATIONS, OFTEN, |labels| {
                 let status = labels.get("status");
                 is_unavailable(&status).then(|| format!("{} {status}", labels.get("transformation_type")))
             });
@@ -100,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
             let failed = facts.counted(
                 Server::Api,
                 "apiserver_envelope_encryption_kms_operations_latency_seconds_count",
-                EVER,
+                OFTEN,
                 |labels| {
                     let code = labels.get("grpc_status_code");
                     (code != "OK" && !code.is_empty())
@@ -141,13 +143,31 @@ fn is_unavailable(status: &str) -> bool {
 /// Reads that failed for another reason than a KMS that does not answer.
 fn failed_reads(facts: Facts<'_>) -> Column {
     facts.counted(Server::Api, OPERATIONS, EVER, |labels| {
-        let status = labels.get("status");
-        let failed = labels.is("transformation_type", "from_storage") && status != "OK" && !is_unavailable(&status);
-        failed.then(|| {
+        is_failed_read(labels).then(|| {
             let (resource, prefix) = (labels.get("resource"), labels.get("transformer_prefix"));
-            format!("{resource} not opened, prefix {prefix}, {status}")
+            format!("{resource} not opened, prefix {prefix}, {}", labels.get("status"))
         })
     })
+}
+
+/// Requests that were answered 500, for resources of which values were not opened. That a value is tried with a key that does not
+/// open it is normal during a rotation, and so is a 500 now and then; together they are not.
+fn failed_requests(facts: Facts<'_>) -> Column {
+    let mut failed = BTreeSet::new();
+    for target in facts.targets(Server::Api) {
+        let not_opened = target.counters(OPERATIONS).filter(|(labels, value)| *value > 0.0 && is_failed_read(*labels));
+        failed.extend(not_opened.map(|(labels, _)| labels.get("resource").into_owned()));
+    }
+    facts.counted(Server::Api, "apiserver_request_total", EVER, |labels| {
+        let resource = resource_of(labels);
+        (labels.is("code", "500") && failed.contains(&resource))
+            .then(|| format!("500 to {} {resource}", labels.get("verb")))
+    })
+}
+
+fn is_failed_read(labels: Labels<'_>) -> bool {
+    let status = labels.get("status");
+    labels.is("transformation_type", "from_storage") && status != "OK" && !is_unavailable(&status)
 }
 
 /// What plugins answered here.

@@ -63,7 +63,7 @@ pub(crate) struct MetricsArgs {
     /// Pause between the two readings of a URL that is given twice
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub(crate) window: Duration,
-    /// Certificates that sign those of the URLs, instead of the system's
+    /// Certificates that sign those of the URLs, instead of the system's; --insecure-skip-tls-verify holds for URLs too
     #[arg(long, value_parser = file(), value_name = "FILE")]
     pub(crate) metrics_cacert: Option<PathBuf>,
     /// Client certificate for the URLs

@@ -58,7 +58,7 @@ pub(super) struct Etcd {
 
 impl Etcd {
     pub(super) async fn connect(args: &EtcdArgs) -> Result<Self, Failure> {
-        let client = Client::connect(connect_options(args)?).await?;
+        let client = Client::connect(connect_options(args, stop_signal())?).await?;
         let status = client.status().await?;
         let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
         let name = format!("etcd{version} at {}", status.endpoint);
@@ -77,7 +77,7 @@ impl Etcd {
 }
 
 /// How etcd is reached.
-pub(super) fn connect_options(args: &EtcdArgs) -> Result<ConnectOptions, Failure> {
+pub(super) fn connect_options(args: &EtcdArgs, interrupted: &'static AtomicBool) -> Result<ConnectOptions, Failure> {
     let endpoints = args.endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
     let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
     Ok(ConnectOptions {
@@ -92,7 +92,7 @@ pub(super) fn connect_options(args: &EtcdArgs) -> Result<ConnectOptions, Failure
         user: user_of(args)?,
         dial_timeout: args.dial_timeout,
         command_timeout: args.command_timeout,
-        interrupted: stop_signal(),
+        interrupted,
     })
 }
 

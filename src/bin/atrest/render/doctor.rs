@@ -10,6 +10,9 @@ use super::{Form, Printable, Sheet};
 /// How many rows a line names.
 const NAMED: usize = 8;
 
+/// How many figures are shown when nothing is found.
+const MEASURED: usize = 16;
+
 impl Printable for DoctorReport {
     fn sheets(&self, wide: bool) -> Vec<Sheet> {
         if !wide {
@@ -23,7 +26,11 @@ impl Printable for DoctorReport {
         let mut lines = Vec::new();
         match &self.answer {
             Some(answer) => finding(answer, &mut lines),
-            None => lines.push("nothing found: no row of the decision table holds by what was looked at".to_owned()),
+            None => {
+                lines.push("nothing found: no row of the decision table holds by what was looked at".to_owned());
+                // All of them are in the other forms.
+                lines.extend(self.measured.iter().take(MEASURED).map(|figure| format!("  {}", shown(figure))));
+            }
         }
         if !self.findings.is_empty() {
             lines.push("also:".to_owned());

@@ -57,13 +57,17 @@ impl Place {
     }
 }
 
-/// Reads URLs.
+/// Reads files, and URLs.
 pub(super) struct Fetcher {
-    http: reqwest::Client,
+    http: Option<reqwest::Client>,
     token: Option<Password>,
 }
 
 impl Fetcher {
+    pub(super) const fn of_files() -> Self {
+        Self { http: None, token: None }
+    }
+
     pub(super) fn new(args: &MetricsArgs, accept_any_certificate: bool) -> Result<Self, Failure> {
         let mut builder = reqwest::Client::builder()
             .timeout(TIMEOUT)
@@ -96,7 +100,7 @@ impl Fetcher {
             None => None,
         };
         let http = builder.build().map_err(|error| Failure::Usage(format!("--metrics-…: {}", innermost(&error))))?;
-        Ok(Self { http, token })
+        Ok(Self { http: Some(http), token })
     }
 
     /// Reads metrics, and the clock of who answers. The error is a sentence: it becomes a row of the report.
@@ -118,7 +122,8 @@ impl Fetcher {
 
     async fn get(&self, url: &Url) -> Result<(Vec<u8>, Option<Clock>), String> {
         let told = |error: reqwest::Error| innermost(&error.without_url()).to_string();
-        let mut request = self.http.get(url.clone());
+        let Some(http) = &self.http else { return Err("no client for URLs".to_owned()) };
+        let mut request = http.get(url.clone());
         if let Some(token) = &self.token {
             if url.scheme() != "https" {
                 return Err("the token of --metrics-token-file is not sent without TLS".to_owned());

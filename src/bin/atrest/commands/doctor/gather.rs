@@ -9,7 +9,7 @@ use atrest::report::DoctorSource;
 use atrest::transformer::ResourceTransformers;
 
 use super::super::source::connect_options;
-use super::super::{read_file, warn};
+use super::super::{read_file, stop_signal, warn};
 use super::fetch::{Fetcher, Place, bounded};
 use crate::args::{DoctorArgs, DoctorFileArgs};
 use crate::failure::Failure;
@@ -42,7 +42,10 @@ pub(super) async fn gather(args: &DoctorArgs, quiet: bool) -> Result<Evidence, F
         |flag, texts: &[String]| texts.iter().map(|text| Place::parse(flag, text)).collect::<Result<Vec<_>, _>>();
     let apiserver = places("--apiserver-metrics", &args.metrics.apiserver_metrics)?;
     let etcd = places("--etcd-metrics", &args.metrics.etcd_metrics)?;
-    let fetcher = Fetcher::new(&args.metrics, args.etcd.insecure_skip_tls_verify)?;
+    // Without a URL nothing of it is needed, the system's certificates neither.
+    let by_url = apiserver.iter().chain(&etcd).any(|place| matches!(place, Place::Url(_)));
+    let fetcher =
+        if by_url { Fetcher::new(&args.metrics, args.etcd.insecure_skip_tls_verify)? } else { Fetcher::of_files() };
 
     for file in encryption_provider_config {
         gathered.configuration(file);
@@ -229,10 +232,12 @@ impl Gathered {
     }
 
     async fn etcd(&mut self, args: &DoctorArgs, quiet: bool) -> Result<(), Failure> {
-        let endpoints = connect_options(&args.etcd)?.endpoints;
+        // Once: each call of it would count a signal of its own.
+        let stop = stop_signal();
+        let endpoints = connect_options(&args.etcd, stop)?.endpoints;
         let mut members = Vec::new();
         for endpoint in endpoints {
-            let mut options = connect_options(&args.etcd)?;
+            let mut options = connect_options(&args.etcd, stop)?;
             options.endpoints = vec![endpoint];
             members.push(options);
         }
