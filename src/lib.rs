@@ -5,14 +5,15 @@
 //!
 //! # What it does not do
 //!
-//! It writes to etcd only in [`rekey`], and files only in [`backup`]. It prints nothing.
+//! It writes to etcd only in [`rekey`], and in [`doctor`] one key of its own when it is told to; files only in [`backup`]. It prints
+//! nothing.
 //!
 //! # Rooms
 //!
 //! Calls go downwards only.
 //!
 //! ```text
-//! rekey   verify   scan   get   backup
+//! rekey   verify   scan   get   backup   doctor
 //!                                    one operation each: a source and options in, a report out
 //! storage   snapshot   kine   kms   object   report   source
 //!                                    etcd; its files; k3s's; KMS plugins; what came out; plain data; where values come from

@@ -80,8 +80,8 @@ fn the_answer_is_the_first_line_and_evidence_and_steps_follow() {
     let lines: Vec<_> = run.text().lines().collect();
     assert_eq!(lines[0], "WAL: writes are slow because the disk is slow to sync etcd's log");
     let source = "tests/vectors/doctor/wal-fsync/apiserver.metrics, since the server started";
-    assert_eq!(lines[1], format!("  p99 of etcd create (580 calls) 385.5 ms ({source})"));
-    assert!(lines.iter().any(|line| line.starts_with("  p99 of WAL fsync (2960 calls) ")), "{lines:?}");
+    assert_eq!(lines[1], format!("  p99 of etcd create (580 calls): 385.5 ms ({source})"));
+    assert!(lines.iter().any(|line| line.starts_with("  p99 of WAL fsync (2960 calls): ")), "{lines:?}");
     let next = lines.iter().position(|line| *line == "next:").expect("next");
     assert_eq!(lines[next + 1], "  1. what else writes to that disk (`iostat -x 1`): give etcd one of its own");
     assert_eq!(situation("wal-fsync", &["-o", "name"]).exits(1).text(), "wal-fsync\n");

@@ -261,7 +261,8 @@ pub(super) fn most_frequent_text(facts: Facts<'_>) -> Option<Finding> {
     let log = facts.evidence.log.as_ref()?;
     let texts = log.texts();
     let first = texts.first()?;
-    let figure = |text: &LogText| figure::count(text.explanation, text.count, &log.name);
+    let figure =
+        |text: &LogText| figure::count(format!("lines of the log ({})", text.explanation), text.count, &log.name);
     Some(Finding {
         row: LOG_TEXT,
         axis: first.axis,

@@ -116,10 +116,7 @@ fn missing(not_known: &[NotKnown], lines: &mut Vec<String>) {
 
 /// A figure in a line.
 fn shown(figure: &Figure) -> String {
-    match figure.unit {
-        Unit::Text => format!("{}: {} ({})", figure.what, value(figure), figure.source),
-        _ => format!("{} {} ({})", figure.what, value(figure), figure.source),
-    }
+    format!("{}: {} ({})", figure.what, value(figure), figure.source)
 }
 
 fn value(figure: &Figure) -> String {
