@@ -137,6 +137,10 @@ fn what_cannot_be_read_is_told_and_ends_nothing() {
         unread,
         "  log /nowhere: No such file or directory (os error 2)\n  apiserver-metrics Cargo.toml: no metrics in the text format of Prometheus\n"
     );
+    // What another server counts is not what this one has not counted.
+    let other = "tests/vectors/doctor/webhook/apiserver.metrics";
+    let run = atrest(&["doctor", "--etcd-metrics", other, "-o", "json"], b"").exits(3);
+    assert_eq!(json_of(&run)["sources"][0]["detail"], "these are no metrics of etcd");
     // A finding is a finding, whatever else could not be read.
     assert_eq!(situation("quota", &["--manifest", "/nowhere", "-o", "name"]).exits(1).text(), "quota\n");
 }

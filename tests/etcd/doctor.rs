@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::fixture::{Workshop, until};
-use crate::support::{Etcd, Version};
+use crate::support::{Etcd, Pki, TestKms, Version};
 
 const THROW_AWAY: &str = "/atrest.doctor/";
 
@@ -99,6 +99,46 @@ fn metrics_of_a_running_etcd_are_read_by_url() {
     assert_eq!(figure(&report, "quota")["value"], 2_147_483_648_u64);
     let known: Vec<_> = report["not_known"].as_array().expect("rows").iter().map(|row| &row["row"]).collect();
     assert!(!known.contains(&&json!("lease-expiry")) && !known.contains(&&json!("clock")), "{known:?}");
+}
+
+#[test]
+fn metrics_are_read_with_tls_and_a_client_certificate() {
+    let pki = Pki::new();
+    let etcd = Etcd::builder(Version::V3_5).tls(&pki, pki.server()).client_cert_auth().start();
+    let (url, client) = (format!("{}/metrics", etcd.endpoint()), pki.client("root"));
+    let (ca, cert, key) = (pki.ca().to_str().unwrap(), client.cert.to_str().unwrap(), client.key.to_str().unwrap());
+    let run = |args: &[&str]| {
+        let args = ["-o", "json", "--etcd-metrics", &url].into_iter().chain(args.iter().copied());
+        Workshop::new().run(&etcd, "doctor", args)
+    };
+    let report = run(&["--metrics-cacert", ca, "--metrics-cert", cert, "--metrics-key", key]).json(0);
+    assert_eq!(
+        (&report["sources"][0]["kind"], &report["sources"][0]["read"]),
+        (&json!("etcd-metrics"), &json!(true)),
+        "{report:#}"
+    );
+    let report = run(&["--metrics-cert", cert, "--metrics-key", key]).json(4);
+    assert!(report["sources"][0]["detail"].as_str().unwrap().contains("certificate"), "{report:#}");
+    let report = run(&["--metrics-cacert", ca]).json(4);
+    assert_eq!(report["sources"][0]["read"], false, "{report:#}");
+}
+
+#[test]
+fn a_kms_plugin_is_asked_and_a_broken_one_is_the_answer() {
+    let (kms, etcd, workshop) = (TestKms::start(), Etcd::start(Version::V3_5), Workshop::new());
+    let report = workshop.run(&etcd, "doctor", ["--kms-endpoint", &kms.endpoint(), "-o", "json"]).json(0);
+    assert_eq!(report["answer"], Value::Null, "{report:#}");
+    for what in ["p99 of Encrypt", "p99 of Decrypt"] {
+        assert!(figure(&report, what)["value"].as_f64().expect("seconds") > 0.0);
+    }
+    kms.set(|behaviour| behaviour.healthz = "the token has expired".to_owned());
+    let report = workshop.run(&etcd, "doctor", ["--kms-endpoint", &kms.endpoint(), "-o", "json"]).json(1);
+    assert_eq!(
+        (&report["answer"]["row"], &report["answer"]["axis"]),
+        (&json!("kms-checks"), &json!("kms")),
+        "{report:#}"
+    );
+    assert_eq!(report["answer"]["evidence"][0]["what"], "v2/healthz");
 }
 
 #[test]

@@ -126,9 +126,7 @@ pub(super) const LAST: &[Row] = &[
 ];
 
 fn configuration_invalid(facts: Facts<'_>) -> Column {
-    if facts.evidence.configuration.is_empty()
-        && facts.evidence.sources.iter().all(|source| source.kind != "configuration")
-    {
+    if facts.evidence.configuration.is_empty() {
         return Column::unknown("a configuration (--encryption-provider-config)");
     }
     let invalid = facts.evidence.configuration.iter().filter(|file| !file.errors.is_empty());

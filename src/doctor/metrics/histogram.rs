@@ -22,7 +22,7 @@ impl Histogram {
     /// Adds what a bucket holds.
     pub(super) fn add_bucket(&mut self, labels: Labels<'_>, count: f64) {
         let Ok(end) = labels.get("le").parse::<f64>() else { return };
-        if end.is_nan() || !count.is_finite() {
+        if end.is_nan() || end == f64::NEG_INFINITY || !count.is_finite() {
             return;
         }
         match self.buckets.iter_mut().find(|(other, _)| *other == end) {
@@ -75,7 +75,7 @@ impl Histogram {
         }
         let inside = count - below;
         let part = if inside > 0.0 { (rank - below) / inside } else { 1.0 };
-        Some(Quantile { value: start + (end - start) * part, at_least: false })
+        Some(Quantile { value: start * (1.0 - part) + end * part, at_least: false })
     }
 }
 

@@ -49,6 +49,8 @@ fn target(mut scrapes: Vec<Scrape>) -> Option<Target> {
     scrapes.sort_by(|a, b| age(a).total_cmp(&age(b)));
     let last = scrapes.pop()?;
     let first = (!scrapes.is_empty()).then(|| scrapes.swap_remove(0));
+    // The same reading twice is one: between the two nothing was counted, because there is nothing between them.
+    let first = first.filter(|first| age(first) != age(&last) || first.metrics.value(CPU).is_none());
     let seconds = first.as_ref().and_then(|first| Some(last.at? - first.at?)).filter(|seconds| *seconds > 0.0);
     Some(Target { name: last.name, first: first.map(|first| first.metrics), last: last.metrics, seconds })
 }
@@ -159,6 +161,14 @@ mod tests {
         assert_eq!(found.iter().map(Target::source).collect::<Vec<_>>().len(), 4);
         assert!(found.iter().all(|target| !target.is_window()));
         assert_eq!(found[0].source(), "a, since the server started");
+    }
+
+    #[test]
+    fn the_same_reading_twice_is_one() {
+        let text = "process_start_time_seconds 1.5\nprocess_cpu_seconds_total 9\nc 7\n";
+        let found = targets(vec![scrape("a", text), scrape("b", text)]);
+        assert_eq!((found.len(), found[0].is_window()), (1, false));
+        assert_eq!(found[0].counters("c").map(|(_, value)| value).collect::<Vec<_>>(), [7.0]);
     }
 
     #[test]

@@ -2,9 +2,13 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use atrest::config::{self, DialAddress, EncryptionConfiguration, Endpoint, KmsConfiguration, ProviderConfiguration};
+use atrest::config::{
+    self, DialAddress, EncryptionConfiguration, Endpoint, KmsApiVersion, KmsConfiguration, ProviderConfiguration,
+};
 use atrest::doctor::metrics::{Scrape, targets};
-use atrest::doctor::{ApiserverManifest, ConfigurationErrors, Evidence, KmsSocket, LogSummary, ManifestProblem, probe};
+use atrest::doctor::{
+    ApiserverManifest, Clock, ConfigurationErrors, Evidence, KmsSocket, LogSummary, ManifestProblem, probe,
+};
 use atrest::report::DoctorSource;
 use atrest::transformer::ResourceTransformers;
 
@@ -193,7 +197,7 @@ impl Gathered {
     async fn read_all(&mut self, fetcher: &Fetcher, places: &[Asked<'_>]) -> Vec<(&'static str, Scrape)> {
         let mut scrapes = Vec::new();
         for (kind, place) in places {
-            match fetcher.read(place).await {
+            match fetcher.read(place).await.and_then(|read| of_kind(kind, read)) {
                 Ok((scrape, clock)) => {
                     self.source(kind, place.name(), Ok(format!("{} samples", scrape.metrics.len())));
                     self.evidence.clocks.extend(clock);
@@ -207,21 +211,21 @@ impl Gathered {
 
     /// Asks the plugins of the configurations, and those that are named.
     async fn kms(&mut self, here: &[(Option<String>, Endpoint)]) {
-        let mut asked: Vec<(String, Endpoint, Duration)> = Vec::new();
+        let mut asked: Vec<(String, Endpoint, Duration, Option<KmsApiVersion>)> = Vec::new();
         for kms in self.kms_providers() {
             let named = here.iter().find(|(name, _)| name.as_deref() == Some(kms.name.as_str()));
             let endpoint = named.map_or(&kms.endpoint, |(_, endpoint)| endpoint).clone();
-            if !asked.iter().any(|(_, other, _)| *other == endpoint) {
-                asked.push((kms.name.clone(), endpoint, kms.timeout));
+            if !asked.iter().any(|(_, other, ..)| *other == endpoint) {
+                asked.push((kms.name.clone(), endpoint, kms.timeout, Some(kms.api_version)));
             }
         }
         for (name, endpoint) in here {
-            if !asked.iter().any(|(_, other, _)| other == endpoint) {
-                asked.push((name.clone().unwrap_or_else(|| "kms".to_owned()), endpoint.clone(), KMS_TIMEOUT));
+            if !asked.iter().any(|(_, other, ..)| other == endpoint) {
+                asked.push((name.clone().unwrap_or_else(|| "kms".to_owned()), endpoint.clone(), KMS_TIMEOUT, None));
             }
         }
-        for (name, endpoint, timeout) in asked {
-            let probed = probe::kms(&name, endpoint, timeout).await;
+        for (name, endpoint, timeout, version) in asked {
+            let probed = probe::kms(&name, endpoint, timeout, version).await;
             let outcome = match &probed.error {
                 Some(error) => Err(error.clone()),
                 None => Ok(format!("{} checks failed", probed.failed.len())),
@@ -246,6 +250,9 @@ impl Gathered {
             warn(quiet, format_args!("writing {} to etcd, and removing it again", String::from_utf8_lossy(key)));
         }
         let probed = probe::etcd(members, key).await;
+        if let Some(write) = probed.write.as_ref().filter(|write| !write.removed) {
+            warn(false, format_args!("{} could not be removed: `etcdctl del {}`", write.key, write.key));
+        }
         for member in &probed.members {
             let outcome = match &member.error {
                 Some(error) => Err(error.clone()),
@@ -256,6 +263,18 @@ impl Gathered {
         }
         self.evidence.etcd = Some(probed);
         Ok(())
+    }
+}
+
+/// Of another server every counter is missing, which must not be taken for nothing counted.
+fn of_kind(kind: &str, read: (Scrape, Option<Clock>)) -> Result<(Scrape, Option<Clock>), String> {
+    let (names, whose): (&[&str], _) = match kind {
+        "apiserver-metrics" => (&["apiserver_"], "an API server"),
+        _ => (&["etcd_server_", "etcd_disk_", "etcd_mvcc_", "etcd_debugging_"], "etcd"),
+    };
+    match names.iter().any(|name| read.0.metrics.has_prefix(name)) {
+        true => Ok(read),
+        false => Err(format!("these are no metrics of {whose}")),
     }
 }
 

@@ -3,9 +3,11 @@
 mod fetch;
 mod gather;
 
+use std::path::Path;
+
 use atrest::doctor;
 
-use super::{read_file, stdout};
+use super::stdout;
 use crate::args::{DoctorArgs, ExplainArgs};
 use crate::failure::{FINDINGS, Failure, PARTIAL, SOURCE};
 use crate::render;
@@ -23,9 +25,14 @@ pub(super) async fn run(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     })
 }
 
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    let path = Path::new("-");
+    fetch::bounded(path).map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
 pub(super) fn explain(args: &ExplainArgs) -> Result<u8, Failure> {
     let text = match args.text.as_str() {
-        "-" => String::from_utf8_lossy(&read_file("-".as_ref())?).into_owned(),
+        "-" => String::from_utf8_lossy(&standard_input()?).into_owned(),
         text => text.to_owned(),
     };
     if text.trim().is_empty() {
