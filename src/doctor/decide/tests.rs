@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::doctor::evidence::{Clock, ConfigurationErrors, EtcdProbe, KmsProbe, MemberProbe, Timing, WriteProbe};
 use crate::doctor::metrics::{Metrics, Scrape, targets};
@@ -540,3 +542,51 @@ fn a_plugin_that_does_not_answer_here_is_the_kms() {
     let answer = case.diagnose().answer.unwrap();
     assert_eq!((answer.row, answer.axis), ("kms", Axis::Kms));
 }
+
+proptest! {
+    /// Whatever the figures are, there is a report, and JSON has room for it.
+    #[test]
+    fn no_figures_make_it_panic(lines in proptest::collection::vec((0..NAMES.len(), 0..LABELS.len(), 0..VALUES.len()), 0..40), split in 0..40_usize) {
+        let lines: Vec<_> = lines
+            .into_iter()
+            .map(|(name, labels, value)| format!("{}{} {}\n", NAMES[name], LABELS[labels], VALUES[value]))
+            .collect();
+        let (first, last) = lines.split_at(split.min(lines.len()));
+        let text = |cpu: u32, lines: &[String]| format!("process_start_time_seconds 5\nprocess_cpu_seconds_total {cpu}\n{}", lines.concat());
+        let both = || vec![text(1, first), text(2, last)];
+        let report = Case { apiserver: both(), etcd: both(), ..Case::default() }.diagnose();
+        let json = serde_json::to_string(&report).unwrap();
+        prop_assert!(!json.contains("\"value\":null"));
+    }
+}
+
+const NAMES: [&str; 16] = [
+    "apiserver_request_sli_duration_seconds_bucket",
+    "apiserver_request_total",
+    "apiserver_watch_cache_initializations_total",
+    "apiserver_storage_list_fetched_objects_total",
+    "apiserver_storage_transformation_operations_total",
+    "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket",
+    "apiserver_envelope_encryption_dek_source_cache_size",
+    "etcd_request_duration_seconds_bucket",
+    "etcd_disk_wal_fsync_duration_seconds_bucket",
+    "etcd_disk_wal_fsync_duration_seconds_sum",
+    "etcd_server_proposals_pending",
+    "etcd_server_proposals_committed_total",
+    "etcd_mvcc_db_total_size_in_bytes",
+    "etcd_server_quota_backend_bytes",
+    "etcd_mvcc_delete_total",
+    "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds_bucket",
+];
+
+const LABELS: [&str; 7] = [
+    "",
+    "{le=\"0.1\"}",
+    "{le=\"+Inf\"}",
+    "{le=\"-1e308\"}",
+    "{le=\"1e308\"}",
+    "{verb=\"LIST\",scope=\"cluster\",code=\"500\",operation=\"get\",le=\"5\"}",
+    "{method_name=\"/\",transformation_type=\"from_storage\",status=\"x\"}",
+];
+
+const VALUES: [&str; 8] = ["0", "1", "1e9", "-7", "NaN", "+Inf", "-Inf", "1e308"];

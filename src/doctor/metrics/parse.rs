@@ -132,18 +132,22 @@ impl<'a> Labels<'a> {
 
     /// The names and values.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
+        self.raw().map(|(name, value)| (name, unescape(value)))
+    }
+
+    fn raw(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
             let (name, value, after) = label(rest)?;
             rest = after;
-            Some((name, unescape(value)))
+            Some((name, value))
         })
     }
 
     /// The value of a label; empty when it is not there, which is the same to Prometheus.
     #[must_use]
     pub fn get(self, name: &str) -> Cow<'a, str> {
-        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value).unwrap_or_default()
+        self.raw().find(|(other, _)| *other == name).map(|(_, value)| unescape(value)).unwrap_or_default()
     }
 
     /// Whether a label has this value.
