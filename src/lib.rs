@@ -61,6 +61,8 @@
 //! ```
 
 pub mod backup;
+#[cfg(feature = "etcd")]
+pub mod cacher;
 pub mod causes;
 pub mod config;
 pub mod doctor;

@@ -198,7 +198,7 @@ impl Metrics {
 impl KmsObserver for Metrics {
     fn used(&self, provider: &KeyLabel, transformation_type: TransformationType, key_id: &str) {
         let labels = KeyLabels {
-            transformation_type: type_name(transformation_type),
+            transformation_type: transformation_type.name(),
             provider_name: provider.name.clone(),
             key_id_hash: key_id_hash(key_id),
             apiserver_id_hash: "",
@@ -226,7 +226,7 @@ impl KmsObserver for Metrics {
         let [from, to] = &mut recent.last_arrival;
         let last = if transformation_type == TransformationType::FromStorage { from } else { to };
         let since = last.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed());
-        let labels = TypeLabels { transformation_type: type_name(transformation_type) };
+        let labels = TypeLabels { transformation_type: transformation_type.name() };
         self.dek_cache_inter_arrival.get_or_create(&labels).observe(since.as_secs_f64());
     }
 }
@@ -243,13 +243,6 @@ fn touch<L: Clone + PartialEq>(recent: &mut VecDeque<L>, labels: &L) -> Option<L
     }
     recent.push_back(labels.clone());
     if recent.len() > MAX_KEY_IDS { recent.pop_front() } else { None }
-}
-
-fn type_name(transformation_type: TransformationType) -> &'static str {
-    match transformation_type {
-        TransformationType::FromStorage => "from_storage",
-        TransformationType::ToStorage => "to_storage",
-    }
 }
 
 /// The status of gRPC as grpc-go spells it, which is what kube-apiserver's metrics have.

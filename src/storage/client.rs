@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use etcd_client::{
     Client as EtcdClient, Compare, CompareOp, GetOptions, KeyValue, KvClient, PutOptions, Txn, TxnOp, TxnOpResponse,
+    TxnResponse,
 };
 use tokio::sync::RwLock;
 use tokio::time::Instant;
 
-use super::dial::Dialer;
+use super::dial::{Dialer, Leader};
 use super::endpoint::Endpoint;
 use super::error::Error;
+use super::metrics::{Method, Metrics};
 use super::tls::TlsOptions;
 use crate::secret::Password;
 use crate::source::StoredValue;
@@ -53,12 +55,13 @@ pub struct ServerStatus {
 /// A cluster of etcd, or of kine.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    metrics: Option<Arc<Metrics>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     live: RwLock<Live>,
-    dialer: Dialer,
+    pub(super) dialer: Dialer,
     /// Of the cluster that was connected to first.
     cluster_id: Option<u64>,
 }
@@ -69,7 +72,7 @@ pub(super) struct Live {
     pub(super) kv: KvClient,
     pub(super) client: EtcdClient,
     /// The number of the endpoint.
-    at: usize,
+    pub(super) at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
     generation: u64,
     /// When the last attempt to replace it failed, and how.
@@ -126,11 +129,22 @@ impl Client {
     /// [`Error::Unreachable`] names what is wrong with each endpoint, within the dial timeout.
     pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
         let dialer = Dialer::new(options)?;
-        let live = Live::new(dialer.dial(0).await?, 0);
+        let live = Live::new(dialer.dial(0, Leader::NotRequired).await?, 0);
         tracing::info!(endpoint = %dialer.options().endpoints.get(live.at).map(ToString::to_string).unwrap_or_default(), "connected");
         let cluster_id = cluster_id(&live.client).await;
         let live = RwLock::new(live);
-        Ok(Self { shared: Arc::new(Shared { live, dialer, cluster_id }) })
+        Ok(Self { shared: Arc::new(Shared { live, dialer, cluster_id }), metrics: None })
+    }
+
+    /// The same client, whose calls are counted.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Where calls are counted.
+    pub(super) fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.metrics.as_ref()
     }
 
     /// Asks the member that is connected to.
@@ -142,7 +156,7 @@ impl Client {
         let Live { mut client, at, .. } = self.live().await;
         let endpoint = self.shared.dialer.options().endpoints.get(at).map(ToString::to_string).unwrap_or_default();
         let mut status = ServerStatus { endpoint, version: String::new(), db_size: 0, cluster_id: 0, revision: 0 };
-        match self.limited(client.status()).await {
+        match self.limited(Method::STATUS, client.status()).await {
             Ok(response) => {
                 response.version().clone_into(&mut status.version);
                 status.db_size = response.db_size();
@@ -180,7 +194,17 @@ impl Client {
         lease: i64,
     ) -> Result<Written, Error> {
         let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
-        self.compare_and(key, expected_revision, put).await
+        self.compare_and(key, expected_revision, put, GetOnFailure::Yes).await
+    }
+
+    /// Puts a value under a key that is not there. What is there otherwise is not read: this is the one shape in which kine creates.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::optimistic_put`].
+    pub async fn optimistic_create(&self, key: &[u8], value: Vec<u8>, lease: i64) -> Result<Written, Error> {
+        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
+        self.compare_and(key, 0, put, GetOnFailure::No).await
     }
 
     /// Deletes a key when it is still at the revision at which it was read.
@@ -189,16 +213,22 @@ impl Client {
     ///
     /// As [`Client::optimistic_put`].
     pub async fn optimistic_delete(&self, key: &[u8], expected_revision: i64) -> Result<Written, Error> {
-        self.compare_and(key, expected_revision, TxnOp::delete(key, None)).await
+        self.compare_and(key, expected_revision, TxnOp::delete(key, None), GetOnFailure::Yes).await
     }
 
-    async fn compare_and(&self, key: &[u8], expected_revision: i64, operation: TxnOp) -> Result<Written, Error> {
-        let txn = Txn::new()
-            .when([Compare::mod_revision(key, CompareOp::Equal, expected_revision)])
-            .and_then([operation])
-            .or_else([TxnOp::get(key, None)]);
-        let mut kv = self.live().await.kv;
-        let response = self.limited(kv.txn(txn)).await?;
+    async fn compare_and(
+        &self,
+        key: &[u8],
+        expected_revision: i64,
+        operation: TxnOp,
+        get_on_failure: GetOnFailure,
+    ) -> Result<Written, Error> {
+        let mut txn =
+            Txn::new().when([Compare::mod_revision(key, CompareOp::Equal, expected_revision)]).and_then([operation]);
+        if get_on_failure == GetOnFailure::Yes {
+            txn = txn.or_else([TxnOp::get(key, None)]);
+        }
+        let response = self.txn(txn).await?;
         if response.succeeded() {
             return Ok(Written::Done { revision: response.header().map_or(0, etcd_client::ResponseHeader::revision) });
         }
@@ -209,12 +239,24 @@ impl Client {
         Ok(Written::Conflict { current: current.map(stored_value) })
     }
 
+    /// A transaction, which is sent once.
+    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Error> {
+        let Live { mut kv, generation, .. } = self.live().await;
+        let result = self.limited(Method::TXN, kv.txn(txn)).await;
+        if result.as_ref().is_err_and(Error::is_transient) {
+            // For the next request, and without waiting for it.
+            let client = self.clone();
+            tokio::spawn(async move { client.reconnect(generation).await });
+        }
+        result
+    }
+
     /// A read, tried again while etcd is not available.
     pub(super) async fn range(&self, key: &[u8], options: GetOptions) -> Result<etcd_client::GetResponse, Error> {
         let mut backoff = self.backoff();
         loop {
             let Live { mut kv, generation, .. } = self.live().await;
-            let error = match self.limited(kv.get(key, Some(options.clone()))).await {
+            let error = match self.limited(Method::RANGE, kv.get(key, Some(options.clone()))).await {
                 Err(error) if error.is_transient() => error,
                 result => return result,
             };
@@ -227,6 +269,11 @@ impl Client {
                 _ => {}
             }
         }
+    }
+
+    /// Whether somebody waits for the end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.shared.dialer.options().interrupted.load(Ordering::Relaxed)
     }
 
     pub(super) fn backoff(&self) -> Backoff {
@@ -263,7 +310,7 @@ impl Client {
             return Err(Error::Unavailable { message: message.clone() });
         }
         let next = (live.at + 1) % self.shared.dialer.options().endpoints.len();
-        match self.shared.dialer.dial(next).await {
+        match self.shared.dialer.dial(next, Leader::NotRequired).await {
             Ok((at, client)) => {
                 self.same_cluster(&client).await?;
                 *live = Live::new((at, client), failed + 1);
@@ -277,7 +324,7 @@ impl Client {
     }
 
     /// Two clusters that were restored from one snapshot have the same keys at the same revisions.
-    async fn same_cluster(&self, client: &EtcdClient) -> Result<(), Error> {
+    pub(super) async fn same_cluster(&self, client: &EtcdClient) -> Result<(), Error> {
         let expected = self.shared.cluster_id;
         match cluster_id(client).await {
             Some(actual) if expected.is_some_and(|expected| expected != actual) => Err(Error::OtherCluster),
@@ -287,12 +334,24 @@ impl Client {
 
     pub(super) async fn limited<T>(
         &self,
+        method: Method,
         call: impl Future<Output = Result<T, etcd_client::Error>>,
     ) -> Result<T, Error> {
         let patience = self.shared.dialer.options().command_timeout;
+        let counted = self.metrics.as_ref().map(|metrics| metrics.call(method));
         match tokio::time::timeout(patience, call).await {
-            Ok(result) => result.map_err(|error| self.shared.dialer.error(error)),
-            Err(_) => Err(Error::Unavailable { message: format!("no answer within {patience:?}") }),
+            Ok(result) => {
+                if let Some(counted) = counted {
+                    counted.finish(result.as_ref().err());
+                }
+                result.map_err(|error| self.shared.dialer.error(error))
+            }
+            Err(_) => {
+                if let Some(counted) = counted {
+                    counted.finish_with("DeadlineExceeded");
+                }
+                Err(Error::Unavailable { message: format!("no answer within {patience:?}") })
+            }
         }
     }
 }
@@ -302,6 +361,13 @@ async fn cluster_id(client: &EtcdClient) -> Option<u64> {
     let mut client = client.clone();
     let status = tokio::time::timeout(Duration::from_secs(2), client.status()).await.ok()?.ok()?;
     status.header().map(etcd_client::ResponseHeader::cluster_id)
+}
+
+/// Whether a transaction reads the key when its comparison fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GetOnFailure {
+    Yes,
+    No,
 }
 
 /// What became of a conditional write.
@@ -314,7 +380,7 @@ pub enum Written {
     },
     /// The key was at another revision.
     Conflict {
-        /// What is stored now; nothing when the key is gone.
+        /// What is stored now; nothing when the key is gone, or was not read.
         current: Option<StoredValue>,
     },
 }

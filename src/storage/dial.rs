@@ -20,6 +20,14 @@ pub(super) struct Dialer {
     tls: Option<Tls>,
 }
 
+/// Whether a member that knows of no leader may answer. Upstream requires one of watches alone (`WithRequireLeader`): a member
+/// that is cut off would have them wait for events that never come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leader {
+    NotRequired,
+    Required,
+}
+
 /// How long one endpoint has before the next is tried beside it.
 const STAGGER: Duration = Duration::from_millis(300);
 
@@ -41,7 +49,7 @@ impl Dialer {
     ///
     /// A member that takes connections may still be stuck, so an endpoint answers when etcd does. The next one is tried when
     /// one has failed, or takes long.
-    pub(super) async fn dial(&self, first: usize) -> Result<(usize, Client), Error> {
+    pub(super) async fn dial(&self, first: usize, leader: Leader) -> Result<(usize, Client), Error> {
         let deadline = Instant::now() + self.options.dial_timeout;
         let endpoints = self.options.endpoints.iter().enumerate();
         let mut waiting = endpoints.clone().skip(first).chain(endpoints.take(first));
@@ -51,7 +59,7 @@ impl Dialer {
             let mut pause = self.options.dial_timeout;
             if let Some((at, endpoint)) = waiting.next() {
                 pause = STAGGER;
-                attempts.push(async move { (at, endpoint, self.attempt(endpoint, deadline).await) });
+                attempts.push(async move { (at, endpoint, self.attempt(endpoint, deadline, leader).await) });
             }
             match timeout(pause, attempts.next()).await {
                 Err(_) => {}
@@ -69,10 +77,15 @@ impl Dialer {
     }
 
     /// The error is what the whole cluster answers, and not this endpoint only.
-    async fn attempt(&self, endpoint: &Endpoint, deadline: Instant) -> Result<Result<Client, ConnectFailure>, Error> {
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        deadline: Instant,
+        leader: Leader,
+    ) -> Result<Result<Client, ConnectFailure>, Error> {
         let tls = self.tls.clone().filter(|_| endpoint.tls.unwrap_or(self.options.tls.wants_tls()));
         let connector = Connector::new(endpoint.clone(), tls, self.options.dial_timeout);
-        let mut open = pin!(self.open(&connector));
+        let mut open = pin!(self.open(&connector, leader));
         // gRPC connects again by itself: when it has failed before, some time is kept for finding out why.
         let opened = match timeout_at(deadline - self.options.dial_timeout / 4, &mut open).await {
             Err(_) if !connector.has_failed() => timeout_at(deadline, open).await,
@@ -98,7 +111,7 @@ impl Dialer {
     }
 
     /// Connects, authenticates, and makes sure that etcd answers.
-    async fn open(&self, connector: &Connector) -> Result<Client, Error> {
+    async fn open(&self, connector: &Connector, leader: Leader) -> Result<Client, Error> {
         let unavailable = |error: tonic::transport::Error| Error::Unavailable { message: error.to_string() };
         // The connector knows the endpoint; this name is only what requests say they are for.
         let channel = tonic::transport::Endpoint::from_static("http://etcd")
@@ -109,7 +122,9 @@ impl Dialer {
             .connect_with_connector(connector.clone())
             .await
             .map_err(unavailable)?;
-        let mut client_options = etcd_client::ConnectOptions::new().with_auto_token_refresh(true);
+        let mut client_options = etcd_client::ConnectOptions::new()
+            .with_auto_token_refresh(true)
+            .with_require_leader(leader == Leader::Required);
         if let Some((user, password)) = &self.options.user {
             client_options = client_options.with_user(user, password.expose());
         }

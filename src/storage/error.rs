@@ -37,6 +37,9 @@ pub enum Error {
     /// The revision is no longer in etcd's history.
     #[error("the revision has been compacted")]
     Compacted,
+    /// The revision is not there yet: it is of another cluster, or of before a restore.
+    #[error("the revision is in the future")]
+    FutureRevision,
     /// The answer is larger than the client takes at once.
     #[error("the answer of etcd is too large")]
     AnswerTooLarge,
@@ -93,6 +96,7 @@ impl Error {
                 Error::Etcd { code: Code::Unknown, message: message.to_owned() }
             }
             Code::OutOfRange if says("compacted") => Error::Compacted,
+            Code::OutOfRange if says("future revision") => Error::FutureRevision,
             Code::OutOfRange | Code::ResourceExhausted
                 if says("message length too large") || says("larger than max") =>
             {
@@ -136,6 +140,7 @@ mod tests {
         };
         for (code, message, expected) in [
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "Compacted"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "FutureRevision"),
             (
                 Code::OutOfRange,
                 "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",

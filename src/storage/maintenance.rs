@@ -6,6 +6,7 @@ use etcd_client::{AlarmAction, AlarmType, GetOptions};
 
 use super::client::{Client, Live};
 use super::error::Error;
+use super::metrics::Method;
 
 /// How a member of the cluster stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Client {
     /// When it does not answer, or does not answer such requests, as kine does not in all versions.
     pub async fn member_status(&self) -> Result<MemberStatus, Error> {
         let Live { mut client, .. } = self.live().await;
-        let status = self.limited(client.status()).await?;
+        let status = self.limited(Method::STATUS, client.status()).await?;
         let header = status.header();
         let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
         Ok(MemberStatus {
@@ -90,7 +91,7 @@ impl Client {
     /// As [`Client::member_status`].
     pub async fn alarms(&self) -> Result<Vec<(u64, Alarm)>, Error> {
         let Live { mut client, .. } = self.live().await;
-        let answer = self.limited(client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
+        let answer = self.limited(Method::ALARM, client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
         let alarm = |alarm| match alarm {
             AlarmType::Nospace => Some(Alarm::NoSpace),
             AlarmType::Corrupt => Some(Alarm::Corrupt),
@@ -107,7 +108,7 @@ impl Client {
     /// As [`Client::member_status`].
     pub async fn leases(&self) -> Result<u64, Error> {
         let Live { mut client, .. } = self.live().await;
-        Ok(self.limited(client.leases()).await?.leases().len() as u64)
+        Ok(self.limited(Method::LEASES, client.leases()).await?.leases().len() as u64)
     }
 
     /// How long one read of a key takes: of the whole cluster, or, when it is serializable, of one member alone.
@@ -122,7 +123,7 @@ impl Client {
         }
         let Live { mut kv, .. } = self.live().await;
         let begun = Instant::now();
-        self.limited(kv.get(key, Some(options))).await?;
+        self.limited(Method::RANGE, kv.get(key, Some(options))).await?;
         Ok(begun.elapsed())
     }
 
@@ -130,7 +131,7 @@ impl Client {
     /// every transaction.
     pub(crate) async fn delete_own(&self, key: &[u8]) -> Result<(), Error> {
         let Live { mut kv, .. } = self.live().await;
-        self.limited(kv.delete(key, None)).await?;
+        self.limited(Method::DELETE_RANGE, kv.delete(key, None)).await?;
         Ok(())
     }
 }

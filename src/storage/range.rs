@@ -33,10 +33,30 @@ impl KeyRange {
         Self { start: prefix.to_vec(), end }
     }
 
+    /// The first key.
+    pub(super) fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// The first key behind it, as etcd writes it.
+    pub(super) fn end(&self) -> Vec<u8> {
+        self.end.clone()
+    }
+
+    /// One key.
+    #[must_use]
+    pub fn key(key: &[u8]) -> Self {
+        Self { start: key.to_vec(), end: Vec::new() }
+    }
+
     /// Whether a key lies in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
-        key >= self.start.as_slice() && (self.end == [0] || key < self.end.as_slice())
+        match self.end.as_slice() {
+            [] => key == self.start.as_slice(),
+            [0] => key >= self.start.as_slice(),
+            end => key >= self.start.as_slice() && key < end,
+        }
     }
 }
 

@@ -76,6 +76,12 @@ pub struct FromStorage<'a> {
 }
 
 impl<'a> FromStorage<'a> {
+    /// What a transformer of one's own has read.
+    #[must_use]
+    pub fn new(data: Plaintext<'a>, stale: bool) -> Self {
+        Self { stale, ..Self::leaf(data) }
+    }
+
     fn leaf(data: Plaintext<'a>) -> Self {
         Self { data, stale: false, entries: [0, 0] }
     }

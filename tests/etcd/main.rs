@@ -6,7 +6,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cacher;
 mod concurrent;
+mod conformance;
 mod connection;
 mod doctor;
 mod fixture;

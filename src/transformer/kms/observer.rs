@@ -11,6 +11,17 @@ pub enum TransformationType {
     ToStorage,
 }
 
+impl TransformationType {
+    /// As upstream's metrics have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FromStorage => "from_storage",
+            Self::ToStorage => "to_storage",
+        }
+    }
+}
+
 /// Sees what is done by the keys of a KMS, to count it.
 pub trait KmsObserver: fmt::Debug + Send + Sync {
     /// A value of KMS v2 is opened or sealed by a key ID.
