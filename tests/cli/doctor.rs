@@ -128,6 +128,8 @@ fn what_cannot_be_read_is_told_and_ends_nothing() {
         json_of(&run)["sources"],
         json!([{"kind": "etcd-metrics", "name": "/nowhere", "read": false, "detail": "No such file or directory (os error 2)"}])
     );
+    let run = atrest(&["doctor", "--etcd-metrics", "/nowhere"], b"").exits(3);
+    assert_eq!(run.text().lines().next(), Some("no answer: nothing of what was named could be read"));
     let healthy = "tests/vectors/doctor/healthy/etcd.metrics";
     let run =
         atrest(&["doctor", "--etcd-metrics", healthy, "--log", "/nowhere", "--apiserver-metrics", "Cargo.toml"], b"")

@@ -34,22 +34,7 @@ const COUNTS: [(&str, &str); 6] = [
 
 pub(super) fn measured(facts: Facts<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for target in facts.targets(Server::Api) {
-        histograms(target, &OF_APISERVERS, &mut figures);
-    }
-    for target in facts.targets(Server::Etcd) {
-        histograms(target, &OF_ETCD, &mut figures);
-        for (what, name) in [
-            ("database file", "etcd_mvcc_db_total_size_in_bytes"),
-            ("of it in use", "etcd_mvcc_db_total_size_in_use_in_bytes"),
-            ("quota", "etcd_server_quota_backend_bytes"),
-        ] {
-            figures.extend(target.last().value(name).map(|value| figure::bytes_of(what, value, &target.name)));
-        }
-        for (what, name) in COUNTS {
-            figures.extend(target.last().value(name).map(|value| figure::counted(what, value, &target.name)));
-        }
-    }
+    // What was measured here is what somebody has asked for just now.
     if let Some(probe) = &facts.evidence.etcd {
         etcd(probe, &mut figures);
     }
@@ -68,6 +53,22 @@ pub(super) fn measured(facts: Facts<'_>) -> Vec<Figure> {
     for clock in &facts.evidence.clocks {
         let what = format!("clock ahead of ours (±{} s)", clock.uncertain_seconds);
         figures.push(figure::seconds(what, clock.ahead_seconds as f64, &clock.source));
+    }
+    for target in facts.targets(Server::Api) {
+        histograms(target, &OF_APISERVERS, &mut figures);
+    }
+    for target in facts.targets(Server::Etcd) {
+        histograms(target, &OF_ETCD, &mut figures);
+        for (what, name) in [
+            ("database file", "etcd_mvcc_db_total_size_in_bytes"),
+            ("of it in use", "etcd_mvcc_db_total_size_in_use_in_bytes"),
+            ("quota", "etcd_server_quota_backend_bytes"),
+        ] {
+            figures.extend(target.last().value(name).map(|value| figure::bytes_of(what, value, &target.name)));
+        }
+        for (what, name) in COUNTS {
+            figures.extend(target.last().value(name).map(|value| figure::counted(what, value, &target.name)));
+        }
     }
     figures
 }

@@ -26,6 +26,9 @@ impl Printable for DoctorReport {
         let mut lines = Vec::new();
         match &self.answer {
             Some(answer) => finding(answer, &mut lines),
+            None if self.sources.iter().all(|source| !source.read) => {
+                lines.push("no answer: nothing of what was named could be read".to_owned());
+            }
             None => {
                 lines.push("nothing found: no row of the decision table holds by what was looked at".to_owned());
                 // All of them are in the other forms.
