@@ -2,7 +2,7 @@
 
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::shared::{READ_VERBS, WRITE_VERBS};
+use super::signals::{READ_VERBS, WRITE_VERBS};
 use super::thresholds::{ADMISSION_SECONDS, EVER, FETCHED, FETCHED_FOR_ONE, FLOWCONTROL_WAIT_SECONDS};
 use super::{Row, steps};
 use crate::doctor::figure;

@@ -1,7 +1,7 @@
 //! The figures that are shown whether they decide anything or not.
 
 use super::facts::{Facts, Server, p99};
-use super::shared::{COMMIT, E, FSYNC, T};
+use super::signals::{COMMIT, E, FSYNC, T};
 use crate::doctor::evidence::{EtcdProbe, MemberProbe, Timing};
 use crate::doctor::figure;
 use crate::doctor::metrics::{Labels, Target};

@@ -11,7 +11,7 @@ mod etcd;
 mod facts;
 mod measured;
 mod requisites;
-mod shared;
+mod signals;
 mod store;
 #[cfg(test)]
 mod tests;

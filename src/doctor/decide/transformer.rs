@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::cache::resource_of;
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::shared::READ_VERBS;
+use super::signals::READ_VERBS;
 use super::thresholds::{EVER, KMS_CALL_SECONDS, OFTEN};
 use super::{Row, steps};
 use crate::doctor::figure;
