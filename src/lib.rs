@@ -5,15 +5,15 @@
 //!
 //! # What it does not do
 //!
-//! It writes to etcd only in [`storage`], where [`rekey`] or the user of a [`Store`](storage::Store) wants it, and files only in
-//! [`backup`]. It prints nothing.
+//! It writes to etcd only in [`storage`], where [`rekey`] or the user of a [`Store`](storage::Store) wants it, and in [`doctor`] one key of
+//! its own when it is told to; files only in [`backup`]. It prints nothing.
 //!
 //! # Rooms
 //!
 //! Calls go downwards only.
 //!
 //! ```text
-//! rekey   verify   scan   get   watch   backup
+//! rekey   verify   scan   get   watch   backup   doctor
 //!                                    one operation each: a source and options in, a report out
 //! cacher                             one watch of etcd for many readers
 //! storage   snapshot   kine   kms   object   report   source
@@ -66,6 +66,7 @@ pub mod backup;
 pub mod cacher;
 pub mod causes;
 pub mod config;
+pub mod doctor;
 pub mod get;
 #[cfg(feature = "kine")]
 pub mod kine;

@@ -14,14 +14,14 @@ pub(super) const MAX_NODES: usize = 100_000;
 
 /// A value and its place. There is no `Debug`, since a string may be a key.
 #[derive(Clone)]
-pub(super) struct Node {
-    pub(super) position: Position,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) position: Position,
+    pub(crate) value: Value,
 }
 
 /// What JSON has for values. Bools have no place in a configuration, so theirs is not kept.
 #[derive(Clone)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool,
     /// The value if it is an integer of 64 bits.
@@ -34,10 +34,10 @@ pub(super) enum Value {
 
 /// A key and a value of a mapping.
 #[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) key: Zeroizing<String>,
-    pub(super) position: Position,
-    pub(super) value: Node,
+pub(crate) struct Entry {
+    pub(crate) key: Zeroizing<String>,
+    pub(crate) position: Position,
+    pub(crate) value: Node,
 }
 
 impl Value {
@@ -54,14 +54,14 @@ impl Value {
 }
 
 /// The first document of a file.
-pub(super) struct Document {
-    pub(super) root: Node,
+pub(crate) struct Document {
+    pub(crate) root: Node,
     /// Where text begins that is not used.
     pub(super) later: Option<Position>,
 }
 
 /// Reads JSON if the first character is `{`, and YAML otherwise.
-pub(super) fn parse(text: &[u8]) -> Result<Document, Box<Diagnostic>> {
+pub(crate) fn parse(text: &[u8]) -> Result<Document, Box<Diagnostic>> {
     if text.is_empty() {
         return Err(failure(Position::START, Problem::Empty));
     }

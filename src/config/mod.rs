@@ -8,7 +8,7 @@
 mod base64;
 mod decode;
 mod diagnostic;
-mod document;
+pub(crate) mod document;
 mod duration;
 mod endpoint;
 mod fields;

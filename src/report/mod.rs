@@ -6,6 +6,7 @@
 mod backup;
 mod changes;
 mod class;
+mod doctor;
 mod get;
 mod inspect;
 mod key;
@@ -23,6 +24,9 @@ mod watch;
 pub use backup::{RewriteGroup, RewriteReport};
 pub use changes::{DiffReport, DiffRow, Difference, FieldChange, HistoryReport, HistoryRow};
 pub use class::Class;
+pub use doctor::{
+    Axis, DoctorReport, DoctorSource, ExplainReport, Explanation, Figure, FigureValue, Finding, LogText, NotKnown, Unit,
+};
 pub use get::GetReport;
 pub use inspect::{BucketSize, InspectReport, NeededKey, Pages};
 pub use key::{EtcdKey, ValueRow, key_id_hash, key_in_words, place_of, short_key_id_hash};

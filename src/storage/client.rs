@@ -84,7 +84,7 @@ pub(super) struct Shared {
 /// The channel that is in use.
 #[derive(Clone)]
 pub(super) struct Live {
-    kv: KvClient,
+    pub(super) kv: KvClient,
     pub(super) client: EtcdClient,
     /// The number of the endpoint.
     pub(super) at: usize,

@@ -175,7 +175,10 @@ impl Method {
     pub(super) const RANGE: Self = Self::unary("etcdserverpb.KV", "Range");
     pub(super) const TXN: Self = Self::unary("etcdserverpb.KV", "Txn");
     pub(super) const COMPACT: Self = Self::unary("etcdserverpb.KV", "Compact");
+    pub(super) const DELETE_RANGE: Self = Self::unary("etcdserverpb.KV", "DeleteRange");
     pub(super) const LEASE_GRANT: Self = Self::unary("etcdserverpb.Lease", "LeaseGrant");
+    pub(super) const LEASES: Self = Self::unary("etcdserverpb.Lease", "LeaseLeases");
+    pub(super) const ALARM: Self = Self::unary("etcdserverpb.Maintenance", "Alarm");
     pub(super) const STATUS: Self = Self::unary("etcdserverpb.Maintenance", "Status");
     pub(super) const WATCH: Self =
         Self(MethodLabels { grpc_type: "bidi_stream", grpc_service: "etcdserverpb.Watch", grpc_method: "Watch" });

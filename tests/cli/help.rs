@@ -84,6 +84,12 @@ fn of_kms_check() {
 }
 
 #[test]
+fn of_doctor() {
+    assert_help("doctor", &["doctor"]);
+    assert_help("doctor-explain", &["doctor", "explain"]);
+}
+
+#[test]
 fn every_command_is_here() {
     let run = atrest(&["--help"], b"").exits(0);
     let commands = run.text().lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -93,7 +99,10 @@ fn every_command_is_here() {
         listed.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(
         names,
-        ["scan", "verify", "rekey", "get", "decode", "decrypt", "encrypt", "snapshot", "config", "kms", "help"]
+        [
+            "scan", "verify", "rekey", "get", "decode", "decrypt", "encrypt", "snapshot", "config", "kms", "doctor",
+            "help"
+        ]
     );
 }
 

@@ -8,6 +8,7 @@
 mod config_check;
 mod crypt;
 mod decode;
+mod doctor;
 mod fixture;
 mod help;
 mod hostile;

@@ -426,8 +426,8 @@ fn a_plugin_that_is_gone_at_the_end_confirms_nothing() {
 fn the_storage_layer_asks_a_kms_once_for_each_dek_source() {
     use atrest::resource::GroupResource;
     use atrest::storage::{
-        Encryption, LeasePolicy, ListOptions, RawCodec, RawObject, ResponseMeta, Store, StoreOptions, StoreWatchOptions,
-        WatchEvent,
+        Encryption, LeasePolicy, ListOptions, RawCodec, RawObject, ResponseMeta, Store, StoreOptions,
+        StoreWatchOptions, WatchEvent,
     };
     let kms = TestKms::start();
     let etcd = Etcd::builder(Version::V3_5).restored_from(vector(HEALTHY)).start();

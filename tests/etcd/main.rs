@@ -10,6 +10,7 @@ mod cacher;
 mod concurrent;
 mod conformance;
 mod connection;
+mod doctor;
 mod fixture;
 mod harness;
 mod interrupted;

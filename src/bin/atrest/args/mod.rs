@@ -1,3 +1,4 @@
+mod doctor;
 mod objects;
 mod snapshot;
 
@@ -14,6 +15,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use zeroize::Zeroizing;
 
+pub(crate) use doctor::{DoctorArgs, DoctorCommand, DoctorFileArgs, ExplainArgs, MetricsArgs};
 pub(crate) use objects::{DecodeArgs, GetArgs, ObjectForm, ShownArgs, WatchArgs, WatchForm};
 pub(crate) use snapshot::{
     SnapshotArg, SnapshotCommand, SnapshotDecryptArgs, SnapshotDiffArgs, SnapshotExportArgs, SnapshotHistoryArgs,
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     /// Look at a KMS plugin
     #[command(subcommand)]
     Kms(KmsCommand),
+    /// Say where a fault is: the API server, the transformer, the KMS, the network or etcd
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 mod config;
 mod crypt;
 mod decode;
+mod doctor;
 mod get;
 mod kms;
 mod lines;
@@ -27,7 +28,9 @@ use atrest::secret::Password;
 use atrest::transformer::ResourceTransformers;
 use zeroize::Zeroizing;
 
-use crate::args::{Args, Command, ConfigArgs, ConfigCommand, EtcdArgs, KmsArgs, KmsCommand, SelectionArgs};
+use crate::args::{
+    Args, Command, ConfigArgs, ConfigCommand, DoctorArgs, DoctorCommand, EtcdArgs, KmsArgs, KmsCommand, SelectionArgs,
+};
 use crate::failure::{Failure, PARTIAL, USAGE};
 
 /// Does what was asked, and gives the exit code.
@@ -35,6 +38,8 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
         Command::Config(ConfigCommand::Check(check)) => config::check(check, args.quiet),
         Command::Kms(KmsCommand::Check(check)) => block_on(kms::run(check)),
+        Command::Doctor(DoctorArgs { command: Some(DoctorCommand::Explain(text)), .. }) => doctor::explain(text),
+        Command::Doctor(doctor) => block_on(doctor::run(doctor, args.quiet)),
         Command::Get(get) => block_on(get::run(get, args.quiet)),
         Command::Watch(watch) => block_on(watch::run(watch, args.quiet)),
         Command::Decode(decode) => decode::run(decode),

@@ -82,23 +82,7 @@ impl Etcd {
     }
 
     async fn connect_to(args: &EtcdArgs, endpoints: &[String], flag: &str) -> Result<Self, Failure> {
-        let endpoints = endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-        let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
-        let options = ConnectOptions {
-            endpoints: endpoints.map_err(|error| Failure::Usage(format!("{flag}: {error}")))?,
-            tls: TlsOptions {
-                ca_file: given(args.cacert.as_ref()),
-                cert_file: given(args.cert.as_ref()),
-                key_file: given(args.key.as_ref()),
-                server_name: args.tls_server_name.clone().filter(|name| !name.is_empty()),
-                danger_accept_any_certificate: args.insecure_skip_tls_verify,
-            },
-            user: user_of(args)?,
-            dial_timeout: args.dial_timeout,
-            command_timeout: args.command_timeout,
-            interrupted: stop_signal(),
-        };
-        let client = Client::connect(options).await?;
+        let client = Client::connect(connect_options(args, endpoints, flag, stop_signal())?).await?;
         let status = client.status().await?;
         let version = if status.version.is_empty() { String::new() } else { format!(" {}", status.version) };
         let name = format!("etcd{version} at {}", status.endpoint);
@@ -126,6 +110,31 @@ pub(super) fn overrides_of(args: &OverridesArgs) -> Result<ServersOverrides, Fai
     args.etcd_servers_overrides.iter().try_fold(ServersOverrides::default(), |all, text| {
         let more = text.parse().map_err(|error| Failure::Usage(format!("--etcd-servers-overrides: {error}")))?;
         Ok(all.and(&more))
+    })
+}
+
+/// How etcd is reached.
+pub(super) fn connect_options(
+    args: &EtcdArgs,
+    endpoints: &[String],
+    flag: &str,
+    interrupted: &'static AtomicBool,
+) -> Result<ConnectOptions, Failure> {
+    let endpoints = endpoints.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+    let endpoints = endpoints.map(str::parse).collect::<Result<Vec<_>, _>>();
+    Ok(ConnectOptions {
+        endpoints: endpoints.map_err(|error| Failure::Usage(format!("{flag}: {error}")))?,
+        tls: TlsOptions {
+            ca_file: given(args.cacert.as_ref()),
+            cert_file: given(args.cert.as_ref()),
+            key_file: given(args.key.as_ref()),
+            server_name: args.tls_server_name.clone().filter(|name| !name.is_empty()),
+            danger_accept_any_certificate: args.insecure_skip_tls_verify,
+        },
+        user: user_of(args)?,
+        dial_timeout: args.dial_timeout,
+        command_timeout: args.command_timeout,
+        interrupted,
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod backup;
 mod changes;
+mod doctor;
 mod objects;
 mod reports;
 mod sheet;
