@@ -57,6 +57,14 @@ pub enum WatchError {
         /// The first revision that is still there.
         compacted: i64,
     },
+    /// The revision is not there yet.
+    #[error("revision {since} is in the future: etcd is at {current}")]
+    Future {
+        /// After which revision changes were wanted.
+        since: i64,
+        /// Where etcd is.
+        current: i64,
+    },
     /// What etcd says.
     #[error(transparent)]
     Etcd(#[from] Error),
@@ -93,7 +101,7 @@ type Sent = (usize, Result<Message, WatchError>);
 ///
 /// # Errors
 ///
-/// [`WatchError::Compacted`] unless it is to be relisted, and what etcd refuses. While etcd is not available it is waited for.
+/// [`WatchError::Compacted`] unless it is to be relisted, [`WatchError::Future`], and what etcd refuses. While etcd is not available it is waited for.
 pub async fn watch(
     backends: &[Backend],
     kms: &impl DekResolver,
@@ -178,7 +186,14 @@ impl Follow {
 
     async fn follow(&mut self, since: Option<i64>) -> Result<(), WatchError> {
         let mut after = match since {
-            Some(since) => since,
+            Some(since) => {
+                let current = self.client.get_at(b"/", 0).await?.revision;
+                if since > current {
+                    // etcd would wait, and not say why.
+                    return Err(WatchError::Future { since, current });
+                }
+                since
+            }
             None => self.begin().await?,
         };
         if since.is_some() && self.list_first {

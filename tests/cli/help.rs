@@ -41,6 +41,11 @@ fn of_get() {
 }
 
 #[test]
+fn of_watch() {
+    assert_help("watch", &["watch"]);
+}
+
+#[test]
 fn of_decode() {
     assert_help("decode", &["decode"]);
 }
@@ -100,8 +105,8 @@ fn every_command_is_here() {
     assert_eq!(
         names,
         [
-            "scan", "verify", "rekey", "get", "decode", "decrypt", "encrypt", "snapshot", "config", "kms", "doctor",
-            "help"
+            "scan", "verify", "rekey", "get", "watch", "decode", "decrypt", "encrypt", "snapshot", "config", "kms",
+            "doctor", "help"
         ]
     );
 }

@@ -182,6 +182,9 @@ fn a_table_has_a_line_for_each_change() {
          \x20        2  ADDED     secrets                           ns/a                              aesgcm/key1  stale\n\
          \x20        3  MODIFIED  secrets                           ns/a                              aesgcm/key1 -> aesgcm/key2  (same object)\n"
     );
+    let ran = workshop.run(&etcd, "watch", ["secrets", "--since-revision", "99"]);
+    let said = "atrest: error: revision 99 is in the future: etcd is at 3\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(2), said));
     let ran = workshop.run(&etcd, "watch", ["secrets", "--for", "1s"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{}", ran.stderr);
 }

@@ -109,6 +109,7 @@ impl Failure {
             | Self::Snapshot(snapshot::Error::SameFile { .. } | snapshot::Error::Exists { .. })
             | Self::Kine(kine::Error::FutureRevision { .. } | kine::Error::Compacted { .. })
             | Self::Snapshot(snapshot::Error::FutureRevision { .. } | snapshot::Error::Compacted { .. })
+            | Self::Watch(watch::WatchError::Future { .. })
             | Self::Storage(storage::Error::Tls(_) | storage::Error::NoEndpoint) => USAGE,
             Self::Rekey(rekey::Error::Kms { failure, .. }) if failure.is_unavailable() => SOURCE,
             Self::Snapshot(snapshot::Error::Write { .. }) => PARTIAL,
