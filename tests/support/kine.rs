@@ -50,6 +50,15 @@ struct Seen {
 impl Kine {
     /// Serves what is in that etcd.
     pub(crate) fn in_front_of(etcd: &Etcd) -> Self {
+        Self::start(etcd, false)
+    }
+
+    /// The same as of releases of before keys could be asked for without their values.
+    pub(crate) fn older(etcd: &Etcd) -> Self {
+        Self::start(etcd, true)
+    }
+
+    fn start(etcd: &Etcd, without_keys_only: bool) -> Self {
         let (seen, endpoint) = (Arc::new(Seen::default()), etcd.endpoint());
         let (stop, stopped) = oneshot::channel();
         let (serves, served) = std::sync::mpsc::channel();
@@ -58,7 +67,7 @@ impl Kine {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime can be made").block_on(async {
                 let channel = Channel::from_shared(endpoint).expect("it is an endpoint").connect_lazy();
-                let bridge = Bridge { channel, seen: bridge };
+                let bridge = Bridge { channel, seen: bridge, without_keys_only };
                 let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into()).expect("there is a free port");
                 serves.send(incoming.local_addr().expect("it is bound").port()).expect("somebody waits");
                 let server = tonic::transport::Server::builder()
@@ -128,6 +137,7 @@ const COMPACT_REV_KEY_APISERVER: &[u8] = b"compact_rev_key_apiserver";
 struct Bridge {
     channel: Channel,
     seen: Arc<Seen>,
+    without_keys_only: bool,
 }
 
 /// Which of kine's four a transaction is.
@@ -265,6 +275,7 @@ impl PbKvService for Bridge {
     async fn range(&self, request: Request<PbRangeRequest>) -> Result<Response<PbRangeResponse>, Status> {
         let request = request.into_inner();
         let refused = [
+            ("keysOnly", self.without_keys_only && request.keys_only),
             ("sortOrder", request.sort_order != 0),
             ("sortTarget", request.sort_target != 0),
             ("serializable", request.serializable),
@@ -275,7 +286,7 @@ impl PbKvService for Bridge {
             ("limit of a single key", request.range_end.is_empty() && request.limit > 1),
         ];
         if let Some((what, _)) = refused.into_iter().find(|(_, is_so)| *is_so) {
-            return self.unsupported(what);
+            return self.refuse(Status::unknown(format!("{what} is unsupported")));
         }
         Ok(Response::new(range(self.ask("/etcdserverpb.KV/Range", request).await?)))
     }

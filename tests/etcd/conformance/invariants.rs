@@ -315,3 +315,79 @@ fn t57_what_is_too_large_is_not_tried_and_what_etcd_refuses_is_the_same() {
         }
     }
 }
+
+/// That the next run does what is left is tested in `interrupted`.
+#[test]
+fn t58_a_full_database_ends_a_run() {
+    let (before, after) = (
+        transformers(&config("secrets", &[&format!("aescbc old {K1}")])),
+        transformers(&config("secrets", &[&format!("aesgcm new {K2}"), &format!("aescbc old {K1}")])),
+    );
+    for version in Version::ALL {
+        let etcd = Etcd::builder(version).arg("--quota-backend-bytes=2097152").start();
+        etcd.client().put(KEY, sealed(&before, KEY.as_bytes(), &secret("a", "x", "s")));
+        block_on(async {
+            let mut raw = etcd.client().connect().await;
+            while raw.put("/filling", vec![b'x'; 256 * 1024], None).await.is_ok() {}
+            let stored = etcd.client().get(KEY).unwrap();
+            let counted = Counted::new(client(&etcd).await);
+            let value = counted.client.get(KEY.as_bytes()).await.unwrap().unwrap();
+            let new = |_: &StoredValue| Ok::<_, Refusal<()>>(Sealed::Value(b"new".to_vec()));
+            let full = counted.client.rewrap(value, RewrapOptions::default(), new).await;
+            assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
+            // Read once more, since the write that fills the database is made and answered so too.
+            assert_eq!(counted.calls(), (2, 1));
+            let report = rekey_with(&counted.client, &after, &everywhere(), execution(1)).await;
+            assert_eq!((report.rewritten, report.failed.len(), report.complete), (0, 1, false));
+            let note = "stopped: the database of etcd has reached its quota (NOSPACE): compact and defragment etcd, disarm the \
+                        alarm with `etcdctl alarm disarm`, then run this again";
+            assert_eq!(report.notes[0], note);
+            assert_eq!(state(&etcd.client().get(KEY).unwrap()), state(&stored));
+        });
+    }
+}
+
+/// A journal that was gone on with after a restore, or by mistake on another cluster, told of writes that etcd did not have.
+#[test]
+fn t58_a_journal_is_of_one_cluster_and_not_of_the_future() {
+    let old = config("secrets", &[&format!("aescbc old {K1}")]);
+    let workshop = Workshop::new();
+    workshop.file("config.yaml", &config("secrets", &[&format!("aesgcm new {K2}"), &format!("aescbc old {K1}")]));
+    let args = ["-q", "-o", "json", "--yes", "--journal", "journal", "--encryption-provider-config", "config.yaml"];
+    let filled = |etcd: Etcd, times: usize| {
+        for _ in 0..times {
+            etcd.client().put(KEY, sealed(&transformers(&old), KEY.as_bytes(), &secret("a", "x", "s")));
+        }
+        etcd
+    };
+    let path = workshop.path().join("journal");
+    for version in Version::ALL {
+        let etcd = filled(Etcd::start(version), 5);
+        assert_eq!(workshop.run(&etcd, "rekey", args).json(0)["rewritten"], 1);
+        etcd.client().put(KEY, sealed(&transformers(&old), KEY.as_bytes(), &secret("a", "x", "s")));
+        assert_eq!(workshop.run(&etcd, "rekey", args).json(0)["rewritten"], 1);
+        let lines = journal(&path);
+        let cluster = lines[0]["cluster_id"].as_str().unwrap().to_owned();
+        assert!(etcd.log().contains(&cluster), "{cluster}");
+        assert_eq!(
+            (lines.len(), &lines[1]["cluster_id"], &lines[1]["new_revision"]),
+            (2, &cluster.clone().into(), &9.into())
+        );
+
+        let other = filled(Etcd::builder(version).arg("--initial-cluster-token=other").start(), 9);
+        // The tests' clusters have one ID, as those that are restored may have.
+        let earlier = filled(Etcd::start(version), 3);
+        for (etcd, why) in [
+            (&other, format!("journal is of the cluster {cluster}, and etcd is of ")),
+            (&earlier, "journal has a write of revision 9, and etcd has only come to 4".to_owned()),
+        ] {
+            let revision = etcd.client().revision();
+            let ran = workshop.run(etcd, "rekey", args);
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:#?}");
+            assert!(ran.stderr.contains(&why), "{}", ran.stderr);
+            assert!(ran.stderr.contains("hint: name another file with --journal"), "{}", ran.stderr);
+            assert_eq!((etcd.client().revision(), journal(&path).len()), (revision, 2));
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use atrest::source::Source as _;
 use atrest::storage::{
     Client, CompactorState, DeleteOptions, Error, GetOptions, JsonCodec, KeyRange, LeaseManager, LeaseOptions,
-    LeasePolicy, ListOptions, StorageError, Store, StoreWatchOptions, WatchEvent, WatchOptions, Watched,
+    LeasePolicy, ListOptions, Ranges, StorageError, Store, StoreWatchOptions, WatchEvent, WatchOptions, Watched,
 };
 use etcd_client::{Compare, CompareOp, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 use serde_json::json;
@@ -72,23 +73,32 @@ fn t54_the_narrow_server_refuses_what_kine_refuses() {
         assert!(kine.transactions().iter().all(|seen| seen.shape.is_none()));
         let options = || etcd_client::GetOptions::new().with_prefix();
         for (refused, what) in [
-            (raw.get("a", Some(options().with_serializable())).await.err(), "serializable"),
-            (raw.get("a", Some(options().with_sort(SortTarget::Mod, SortOrder::Descend))).await.err(), "sortOrder"),
-            (raw.get("a", Some(options().with_min_mod_revision(1))).await.err(), "minModRevision"),
-            (raw.get("a", Some(options().with_max_create_revision(1))).await.err(), "maxCreateRevision"),
-            (raw.get("a", Some(etcd_client::GetOptions::new().with_limit(2))).await.err(), "limit of a single key"),
-            (raw.put("a", "x", None).await.err(), "put"),
-            (raw.delete("a", None).await.err(), "delete"),
-            (raw.lease_revoke(1).await.err(), "lease revoke"),
-            (raw.lease_time_to_live(1, None).await.err(), "lease time to live"),
-            (raw.leases().await.err(), "lease leases"),
-            (raw.hash_kv(0).await.err(), "hash kv"),
-            (raw.defragment().await.err(), "defragment"),
-            (raw.alarm(etcd_client::AlarmAction::Get, etcd_client::AlarmType::None, None).await.err(), "alarm"),
+            (raw.get("a", Some(options().with_serializable())).await.err(), "serializable is unsupported"),
+            (
+                raw.get("a", Some(options().with_sort(SortTarget::Mod, SortOrder::Descend))).await.err(),
+                "sortOrder is unsupported",
+            ),
+            (raw.get("a", Some(options().with_min_mod_revision(1))).await.err(), "minModRevision is unsupported"),
+            (raw.get("a", Some(options().with_max_create_revision(1))).await.err(), "maxCreateRevision is unsupported"),
+            (
+                raw.get("a", Some(etcd_client::GetOptions::new().with_limit(2))).await.err(),
+                "limit of a single key is unsupported",
+            ),
+            (raw.put("a", "x", None).await.err(), "put is not supported"),
+            (raw.delete("a", None).await.err(), "delete is not supported"),
+            (raw.lease_revoke(1).await.err(), "lease revoke is not supported"),
+            (raw.lease_time_to_live(1, None).await.err(), "lease time to live is not supported"),
+            (raw.leases().await.err(), "lease leases is not supported"),
+            (raw.hash_kv(0).await.err(), "hash kv is not supported"),
+            (raw.defragment().await.err(), "defragment is not supported"),
+            (
+                raw.alarm(etcd_client::AlarmAction::Get, etcd_client::AlarmType::None, None).await.err(),
+                "alarm is not supported",
+            ),
         ] {
             match refused {
                 Some(etcd_client::Error::GRpcStatus(status)) => {
-                    assert_eq!(status.message(), format!("{what} is not supported"));
+                    assert_eq!(status.message(), what);
                 }
                 other => panic!("{what}: {other:?}"),
             }
@@ -266,62 +276,83 @@ const ARGS: [&str; 5] = ["-q", "-o", "json", "--encryption-provider-config", "co
 
 #[test]
 fn t54_a_rotation_needs_no_more_than_kine_has() {
+    for version in Version::ALL {
+        let etcd = Etcd::start(version);
+        let kine = Kine::in_front_of(&etcd);
+        rotate(&etcd, &kine);
+        assert_all_taken(&kine);
+    }
+}
+
+/// Every connection began with a request that older releases of kine refuse: "what answers is not etcd: keysOnly is unsupported".
+#[test]
+fn t54_nor_more_than_kine_had() {
+    let etcd = Etcd::start(Version::V3_5);
+    let kine = Kine::older(&etcd);
+    rotate(&etcd, &kine);
+    assert_all_taken(&kine);
+    block_on(async {
+        let client = client_at(&kine).await;
+        let expected = ["/registry/events/a/e-1000", "/registry/events/a/e-3600"].map(str::as_bytes);
+        assert_eq!(client.keys(b"/registry/events/").await.unwrap(), expected);
+        let mut source = Ranges::of_prefixes(&client, &[b"/registry/events/".to_vec()]).keys_only();
+        let page = source.next_page().await.unwrap().unwrap();
+        assert_eq!(page.values.iter().map(|value| value.key.as_slice()).collect::<Vec<_>>(), expected);
+        assert!(source.next_page().await.unwrap().is_none());
+    });
+    assert_eq!(kine.refused(), ["keysOnly is unsupported", "keysOnly is unsupported"]);
+}
+
+fn rotate(etcd: &Etcd, kine: &Kine) {
     let (old, text) = (
         config("secrets,events", &[&format!("aescbc old {K1}")]),
         config("secrets,events", &[&format!("aesgcm new {K2}"), &format!("aescbc old {K1}")]),
     );
     let (before, after) = (transformers(&old), transformers(&text));
-    for version in Version::ALL {
-        let etcd = Etcd::start(version);
-        let kine = Kine::in_front_of(&etcd);
-        let workshop = Workshop::new();
-        workshop.file("config.yaml", &text);
-        let plaintexts: Vec<_> = (0..100)
+    let workshop = Workshop::new();
+    workshop.file("config.yaml", &text);
+    let plaintexts: Vec<_> =
+        (0..100)
             .map(|i| (secret_key("a", &format!("s-{i:03}")), secret("a", &format!("s-{i:03}"), "x"), 0))
             .chain([1000, 3600].map(|ttl| {
                 (format!("/registry/events/a/e-{ttl}"), object("Event", "a", &format!("e-{ttl}"), "x"), ttl)
             }))
             .collect();
-        let value = |(key, plaintext, _): &(String, Vec<u8>, i64)| sealed(&before, key.as_bytes(), plaintext);
-        block_on(async {
-            let client = client_at(&kine).await;
-            for object in &plaintexts {
-                client.optimistic_create(object.0.as_bytes(), value(object), object.2).await.unwrap();
-            }
-        });
-        let run = |command: &str, more: &[&str], code: i32| {
-            workshop.run_at(&kine.endpoint(), command, ARGS.iter().chain(more)).json(code)
-        };
-        assert_eq!(workshop.run_at(&kine.endpoint(), "scan", ["-q", "-o", "json"]).json(0)["values"], 102);
-        assert_eq!(run("verify", &[], 0)["classes"], json!({"stale": 102}));
-        assert_eq!(run("rekey", &[], 0)["to_rewrite"], 102);
-        assert_eq!(run("verify", &["--expect", "current"], 1)["classes"], json!({"stale": 102}));
-        let report = run("rekey", &["--yes", "--journal", "journal"], 0);
-        assert_eq!(
-            (&report["rewritten"], &report["still_stale"], &report["failed"]),
-            (&102.into(), &0.into(), &json!([]))
-        );
-        assert_eq!(journal(&workshop.path().join("journal")).len(), 102);
-        let again = run("rekey", &["--yes", "--journal", "journal"], 0);
-        assert_eq!((&again["rewritten"], &again["already_current"]), (&0.into(), &102.into()));
-        let removable = run("verify", &["--expect", "current", "--removable", "aescbc/old"], 0);
-        assert_eq!(
-            (&removable["classes"], &removable["removable"]["removable"]),
-            (&json!({"current": 102}), &"yes".into())
-        );
-        block_on(async {
-            let client = client_at(&kine).await;
-            for (key, plaintext, ttl) in &plaintexts {
-                let stored = client.get(key.as_bytes()).await.unwrap().unwrap();
-                assert_eq!(opened(&after, &stored.key, &stored.value), (plaintext.clone(), false));
-                assert_eq!(stored.lease, *ttl, "{key}");
-            }
-        });
-        for (key, ..) in &plaintexts {
-            assert_eq!(etcd.client().get(key.clone()).unwrap().version(), 2);
+    let value = |(key, plaintext, _): &(String, Vec<u8>, i64)| sealed(&before, key.as_bytes(), plaintext);
+    block_on(async {
+        let client = client_at(kine).await;
+        for object in &plaintexts {
+            client.optimistic_create(object.0.as_bytes(), value(object), object.2).await.unwrap();
         }
-        let leased = etcd.client().get("/registry/events/a/e-3600").unwrap();
-        assert!((3500..=3600).contains(&etcd.client().lease_ttl(leased.lease())));
-        assert_all_taken(&kine);
+    });
+    let run = |command: &str, more: &[&str], code: i32| {
+        workshop.run_at(&kine.endpoint(), command, ARGS.iter().chain(more)).json(code)
+    };
+    assert_eq!(workshop.run_at(&kine.endpoint(), "scan", ["-q", "-o", "json"]).json(0)["values"], 102);
+    assert_eq!(run("verify", &[], 0)["classes"], json!({"stale": 102}));
+    assert_eq!(run("rekey", &[], 0)["to_rewrite"], 102);
+    assert_eq!(run("verify", &["--expect", "current"], 1)["classes"], json!({"stale": 102}));
+    let report = run("rekey", &["--yes", "--journal", "journal"], 0);
+    assert_eq!((&report["rewritten"], &report["still_stale"], &report["failed"]), (&102.into(), &0.into(), &json!([])));
+    assert_eq!(journal(&workshop.path().join("journal")).len(), 102);
+    let again = run("rekey", &["--yes", "--journal", "journal"], 0);
+    assert_eq!((&again["rewritten"], &again["already_current"]), (&0.into(), &102.into()));
+    let removable = run("verify", &["--expect", "current", "--removable", "aescbc/old"], 0);
+    assert_eq!(
+        (&removable["classes"], &removable["removable"]["removable"]),
+        (&json!({"current": 102}), &"yes".into())
+    );
+    block_on(async {
+        let client = client_at(kine).await;
+        for (key, plaintext, ttl) in &plaintexts {
+            let stored = client.get(key.as_bytes()).await.unwrap().unwrap();
+            assert_eq!(opened(&after, &stored.key, &stored.value), (plaintext.clone(), false));
+            assert_eq!(stored.lease, *ttl, "{key}");
+        }
+    });
+    for (key, ..) in &plaintexts {
+        assert_eq!(etcd.client().get(key.clone()).unwrap().version(), 2);
     }
+    let leased = etcd.client().get("/registry/events/a/e-3600").unwrap();
+    assert!((3500..=3600).contains(&etcd.client().lease_ttl(leased.lease())));
 }
