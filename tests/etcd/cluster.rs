@@ -71,7 +71,7 @@ impl Writer {
         let before = self.there.get(&name).copied();
         let change = |kind, number, revision| Change { kind, name: name.clone(), number, revision };
         let done = match before {
-            Some((revision, number)) if self.number % 7 == 0 => {
+            Some((revision, number)) if self.number.is_multiple_of(7) => {
                 let revision = self.settle(&key, revision, None).await;
                 self.there.remove(&name);
                 change(EventKind::Deleted, number, revision)
@@ -196,6 +196,9 @@ fn assert_same(seen: &[Seen], done: &[Change]) {
     assert!(seen.windows(2).all(|pair| pair[0].3 < pair[1].3));
 }
 
+/// How many writes are made when all members are there again.
+const TAIL: usize = 20;
+
 /// All members are killed one after the other, and then the leader, while everybody goes on.
 #[test]
 fn a_watch_over_three_members_loses_nothing_while_they_are_killed() {
@@ -236,9 +239,11 @@ fn watched_while_members_are_killed(version: Version) {
         assert!(compacted > 0);
         stop.store(true, Ordering::SeqCst);
         let mut writer = writer.await.unwrap();
-        // One more, whose revision is known, is the end.
-        writer.number = 7 * writer.number + 1;
-        writer.write().await;
+        // What is certainly not compacted. The end is a write whose revision is known.
+        let more = writer.done.len() + TAIL;
+        while writer.done.len() < more || writer.done.last().unwrap().revision.is_none() {
+            writer.write().await;
+        }
         until.store(writer.done.last().unwrap().revision.unwrap(), Ordering::SeqCst);
         let end = async { (raw.await.unwrap(), objects.await.unwrap()) };
         let (raw, objects) = tokio::time::timeout(Duration::from_secs(90), end).await.expect("both come to the end");
@@ -249,13 +254,12 @@ fn watched_while_members_are_killed(version: Version) {
     assert_same(&raw_seen, &done);
     assert_same(&store_seen, &done);
     // What etcd has not compacted says the same.
-    let (from, last) = (done[done.len() - 20].revision, done.last().unwrap().revision.unwrap());
-    let from = from.unwrap_or(last - 19).max(store_seen[store_seen.len() - 20].3);
+    let tail = &store_seen[store_seen.len() - TAIL..];
     let history = block_on(async {
-        let at = Arc::new(AtomicI64::new(from - 1));
-        follow_raw(client(&endpoints[1..2]).await, from, until, at).await.0
+        let at = Arc::new(AtomicI64::new(0));
+        follow_raw(client(&endpoints[1..2]).await, tail[0].3, until, at).await.0
     });
-    assert_eq!(history, store_seen[store_seen.len() - history.len()..]);
+    assert_eq!(history, tail);
 }
 
 /// It takes connections, and answers nothing: only keep-alive can tell.

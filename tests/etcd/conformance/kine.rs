@@ -16,7 +16,7 @@ use crate::fixture::*;
 use crate::support::{Etcd, Kine, SeenTxn, Shape, Version};
 
 /// A narrow server before an etcd.
-fn on_kine(test: impl AsyncFn(&Etcd, &Kine)) {
+fn on_kine(mut test: impl AsyncFnMut(&Etcd, &Kine)) {
     for version in Version::ALL {
         let etcd = Etcd::start(version);
         let kine = Kine::in_front_of(&etcd);

@@ -7,6 +7,7 @@ mod invariants;
 mod keys;
 mod kine;
 mod leases;
+mod limits;
 mod list;
 mod update;
 mod watch;
