@@ -25,6 +25,8 @@ struct Found {
     clusters: Vec<String>,
     /// The highest revision of its writes; 0 when there are none.
     revision: i64,
+    /// Whether its last line is cut off.
+    unfinished: bool,
 }
 
 /// What is read of a line.
@@ -75,13 +77,16 @@ pub(super) fn cluster_name(id: u64) -> String {
 }
 
 impl Found {
-    /// A line that is cut off in the middle says nothing.
+    /// A line that is cut off says nothing.
     fn read(file: File) -> std::io::Result<Self> {
-        let mut found = Self::default();
-        for line in BufReader::new(file).split(b'\n') {
-            let Ok(Line { cluster_id, new_revision }) = serde_json::from_slice(&line?) else { continue };
-            found.revision = found.revision.max(new_revision);
-            found.clusters.extend(cluster_id.filter(|id| !found.clusters.contains(id)));
+        let (mut file, mut line, mut found) = (BufReader::new(file), Vec::new(), Self::default());
+        while file.read_until(b'\n', &mut line)? > 0 {
+            found.unfinished = !line.ends_with(b"\n");
+            if let Ok(Line { cluster_id, new_revision }) = serde_json::from_slice(&line) {
+                found.revision = found.revision.max(new_revision);
+                found.clusters.extend(cluster_id.filter(|id| !found.clusters.contains(id)));
+            }
+            line.clear();
         }
         Ok(found)
     }
@@ -135,8 +140,10 @@ impl Journal {
     ///
     /// When it cannot be written.
     pub fn write(&mut self, entry: &JournalEntry) -> Result<(), JournalError> {
-        let written = serde_json::to_writer(&mut self.file, entry)
-            .map_err(std::io::Error::from)
+        // Behind a line that is cut off, as on a full disk, it would be lost with it.
+        let begun = if std::mem::take(&mut self.found.unfinished) { self.file.write_all(b"\n") } else { Ok(()) };
+        let written = begun
+            .and_then(|()| serde_json::to_writer(&mut self.file, entry).map_err(std::io::Error::from))
             .and_then(|()| self.file.write_all(b"\n"))
             .and_then(|()| self.file.flush());
         written.map_err(|source| JournalError::Io { path: self.path.clone(), source })
@@ -176,5 +183,31 @@ mod tests {
         assert_eq!(check("{\"new_revision\":7}\n{\"new_revision\":9", Some(10), 7), Ok(()));
         assert_eq!(check("precious\n", Some(10), 0), Ok(()));
         assert_eq!(check("", Some(10), 0), Ok(()));
+    }
+
+    /// The first write of a run was appended to the line that the run before it had not finished, and no reader of JSON saw either.
+    #[test]
+    fn a_line_that_is_cut_off_takes_no_other_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        std::fs::write(&path, "{\"new_revision\":7}\n{\"new_rev").unwrap();
+        let entry = JournalEntry {
+            time: "2026-01-01T00:00:00Z".to_owned(),
+            cluster_id: None,
+            key: crate::report::EtcdKey::new(b"/registry/secrets/a/x"),
+            old_revision: 7,
+            new_revision: 8,
+            old_header: "identity".to_owned(),
+            new_header: "k8s:enc:aesgcm:v1:k:".to_owned(),
+            old_kms_key_id_hash: None,
+            new_kms_key_id_hash: None,
+        };
+        let mut journal = Journal::open(&path).unwrap();
+        journal.write(&entry).unwrap();
+        journal.write(&entry).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line = "{\"time\":\"2026-01-01T00:00:00Z\",\"key\":\"/registry/secrets/a/x\",\"old_revision\":7,\"new_revision\":8,\
+                    \"old_header\":\"identity\",\"new_header\":\"k8s:enc:aesgcm:v1:k:\"}";
+        assert_eq!(text.lines().collect::<Vec<_>>(), ["{\"new_revision\":7}", "{\"new_rev", line, line]);
     }
 }
