@@ -43,8 +43,8 @@ const MAX_STALE_KEYS: usize = 100;
 ///
 /// # Errors
 ///
-/// When etcd cannot be read before anything is written, and when a KMS that writes cannot be used. What happens later, like a
-/// journal that fails, ends the run and is in the report.
+/// When etcd cannot be read before anything is written, when the journal is of another cluster or of a later revision, and when a KMS that
+/// writes cannot be used. What happens later, like a journal that fails, ends the run and is in the report.
 pub async fn execute<K: DekResolver + 'static>(
     client: &Client,
     transformers: &Arc<ResourceTransformers>,
@@ -58,6 +58,9 @@ pub async fn execute<K: DekResolver + 'static>(
     let prefixes = options.selection.prefixes()?;
     let mut source = Ranges::of_prefixes(client, &prefixes);
     source.count().await?;
+    if let (Some(journal), Some(revision)) = (&execution.journal, source.revision()) {
+        journal.check(client.cluster_id(), revision)?;
+    }
     let plan = plan(source, everything, &**kms, options, progress, stop).await?;
     if let Some(WrongKey { key, values }) = plan.wrong_keys.first().cloned() {
         return Err(Error::WrongWriteKey { key, values });

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::journal::cluster_name;
 use super::plan::{self, Group};
 use crate::report::{Class, EtcdKey, JournalEntry, NotRewritten, VerifyRow, key_id_hash};
 use crate::resource::{KeyLayout, Location};
@@ -200,6 +201,7 @@ fn rewritten<K>(shared: &Shared<K>, old: &StoredValue, new: &StoredValue) -> Out
     let (old_header, new_header) = (list.header(&old.value), list.header(&new.value));
     let entry = JournalEntry {
         time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
+        cluster_id: shared.client.cluster_id().map(cluster_name),
         key: EtcdKey::new(&old.key),
         old_revision: old.mod_revision,
         new_revision: new.mod_revision,

@@ -139,6 +139,9 @@ fn absorb_group(groups: &mut Vec<PlanGroup>, group: PlanGroup) {
 pub struct JournalEntry {
     /// When, in RFC 3339 and UTC.
     pub time: String,
+    /// The cluster, in hexadecimal digits; kine has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
     /// The key.
     #[serde(flatten)]
     pub key: EtcdKey,

@@ -162,6 +162,12 @@ impl Client {
         self.metrics.as_ref()
     }
 
+    /// What identifies the cluster, where it tells: kine does not.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<u64> {
+        self.shared.cluster_id.filter(|id| *id != 0)
+    }
+
     /// Asks the member that is connected to.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions};
+use etcd_client::Client;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -132,7 +132,7 @@ impl Dialer {
         let client = client.map_err(|error| self.error(error))?;
         // Nothing is known of a connection before it has answered: a refused client certificate shows only now. Whether this
         // key may be read does not matter.
-        match kv_client(&client).get("compact_rev_key", Some(GetOptions::new().with_keys_only())).await {
+        match kv_client(&client).get("compact_rev_key", None).await {
             Ok(_) => Ok(client),
             Err(error) => match self.error(error) {
                 Error::PermissionDenied => Ok(client),

@@ -78,6 +78,11 @@ impl Error {
         matches!(self, Error::Unavailable { .. } | Error::Unreachable { .. })
     }
 
+    /// Whether it is what older releases of kine answer to a request for keys without their values.
+    pub(super) fn is_for_keys_only(&self) -> bool {
+        matches!(self, Error::Etcd { message, .. } if message.contains("keysOnly"))
+    }
+
     pub(super) fn from_client(error: etcd_client::Error) -> Self {
         match error {
             etcd_client::Error::GRpcStatus(status) => Self::from_status(&status),

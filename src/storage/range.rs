@@ -108,7 +108,7 @@ impl Ranges {
         self
     }
 
-    /// Leaves the values out.
+    /// Leaves the values out, where that can be asked for.
     #[must_use]
     pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
@@ -169,6 +169,10 @@ impl Source for Ranges {
                 Ok(response) => response,
                 Err(Error::AnswerTooLarge) if self.limit > 1 => {
                     self.limit /= 2;
+                    continue;
+                }
+                Err(error) if self.keys_only && error.is_for_keys_only() => {
+                    self.keys_only = false;
                     continue;
                 }
                 Err(Error::Compacted) if self.revision.is_some() => {

@@ -147,7 +147,13 @@ impl Client {
     /// When etcd stays unavailable, or refuses.
     pub async fn keys(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let options = GetOptions::new().with_range(KeyRange::prefix(prefix).end()).with_keys_only();
-        let mut response = self.range(prefix, options).await?;
+        let mut response = match self.range(prefix, options).await {
+            Err(error) if error.is_for_keys_only() => {
+                let list = self.list(prefix, None, 0, 0).await?;
+                return Ok(list.values.into_iter().map(|value| value.key).collect());
+            }
+            response => response?,
+        };
         Ok(response.take_kvs().into_iter().map(|kv| kv.into_key_value().0).collect())
     }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use etcd_client::{EventType, WatchClient, WatchStream};
 
-use super::client::{Client, MAX_ANSWER_BYTES};
+use super::client::{Client, MAX_ANSWER_BYTES, kv_client};
 use super::dial::Leader;
 use super::error::Error;
 use super::metrics::Method;
@@ -234,10 +234,13 @@ impl Watch {
         let (at, client) = dialer.dial(first, Leader::Required).await?;
         self.client.same_cluster(&client).await?;
         self.endpoint = at;
-        let mut options = etcd_client::WatchOptions::new().with_range(self.range.end()).with_fragment();
-        if self.next > 0 {
-            options = options.with_start_revision(self.next);
+        if self.next == 0 {
+            // Asked for before, since kine does not tell when it takes a watch.
+            let response = self.client.limited(Method::RANGE, kv_client(&client).get(self.range.start(), None)).await?;
+            self.next = response.header().map_or(0, etcd_client::ResponseHeader::revision) + 1;
         }
+        let options = etcd_client::WatchOptions::new().with_range(self.range.end()).with_fragment();
+        let mut options = options.with_start_revision(self.next);
         if self.options.previous {
             options = options.with_prev_key();
         }
@@ -263,9 +266,6 @@ impl Watch {
         };
         self.stream = Some(stream);
         self.pause = FIRST_PAUSE;
-        if self.next == 0 && response.created() && !response.canceled() {
-            self.next = response.header().map_or(0, etcd_client::ResponseHeader::revision) + 1;
-        }
         self.take(response)
     }
 

@@ -542,3 +542,41 @@ fn known_keys(configurations: &[EncryptionConfiguration]) -> Vec<Known<'_>> {
     }
     known
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Plaintext;
+
+    /// Opens what it has sealed to this, and says that.
+    #[derive(Debug)]
+    struct Liar {
+        opens_to: &'static [u8],
+        stale: bool,
+    }
+
+    impl Transformer for Liar {
+        fn transform_from_storage<'a>(&self, _: &'a [u8], _: DataContext<'_>) -> Result<FromStorage<'a>, Error> {
+            Ok(FromStorage::new(Plaintext::Stored(self.opens_to), self.stale))
+        }
+
+        fn transform_to_storage(&self, plaintext: &[u8], _: DataContext<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+            out.extend_from_slice(plaintext);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_opens_to_something_else_or_as_stale_is_not_given() {
+        let sealed = |opens_to, stale| {
+            let liar = PrefixTransformer { prefix: b"liar:".to_vec(), transformer: Box::new(Liar { opens_to, stale }) };
+            let list = Some(PrefixTransformers::new(vec![liar], NoMatch::Provider));
+            let list = ResourceTransformer { list, providers: Vec::new(), kms: Vec::new() };
+            list.seal_and_reopen(b"truth", DataContext::new(b"/registry/secrets/a/x")).unwrap()
+        };
+        assert_eq!(sealed(b"truth", false).as_deref(), Some(&b"liar:truth"[..]));
+        assert_eq!(sealed(b"truth", true), None);
+        assert_eq!(sealed(b"truth ", false), None);
+        assert_eq!(sealed(b"", false), None);
+    }
+}

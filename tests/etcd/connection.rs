@@ -2,7 +2,7 @@
 
 mod auth;
 mod failover;
-mod forwarder;
+pub(crate) mod forwarder;
 mod mistakes;
 mod reached;
 mod tls;

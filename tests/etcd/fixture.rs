@@ -155,8 +155,13 @@ pub(crate) async fn client(etcd: &Etcd) -> Client {
 }
 
 pub(crate) async fn client_with(etcd: &Etcd, command_timeout: Duration) -> Client {
+    client_of(&[etcd.endpoint()], command_timeout).await
+}
+
+/// A client of several endpoints, of which it takes the first that answers.
+pub(crate) async fn client_of(endpoints: &[String], command_timeout: Duration) -> Client {
     let options = ConnectOptions {
-        endpoints: vec![etcd.endpoint().parse().expect("it is an endpoint")],
+        endpoints: endpoints.iter().map(|endpoint| endpoint.parse().expect("it is an endpoint")).collect(),
         tls: TlsOptions::default(),
         user: None,
         dial_timeout: Duration::from_secs(10),
@@ -251,13 +256,18 @@ impl Workshop {
 
     /// The program, with what reaches this etcd.
     pub(crate) fn atrest(&self, etcd: &Etcd, command: &str) -> Command {
+        self.atrest_with(etcd.flags(), command)
+    }
+
+    /// The program, with these flags first.
+    pub(crate) fn atrest_with<F: AsRef<OsStr>>(&self, flags: impl IntoIterator<Item = F>, command: &str) -> Command {
         let mut atrest = Command::new(env!("CARGO_BIN_EXE_atrest"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ETCD") || name == "RUST_LOG" {
                 atrest.env_remove(name);
             }
         }
-        atrest.current_dir(self.path()).arg(command).args(etcd.flags());
+        atrest.current_dir(self.path()).arg(command).args(flags);
         atrest.stdin(Stdio::null());
         atrest
     }
@@ -265,6 +275,17 @@ impl Workshop {
     /// Runs it to the end.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, etcd: &Etcd, command: &str, args: impl IntoIterator<Item = A>) -> Ran {
         Ran::of(self.atrest(etcd, command).args(args).output().expect("the program can be started"))
+    }
+
+    /// Runs it to the end against what serves at an endpoint.
+    pub(crate) fn run_at<A: AsRef<OsStr>>(
+        &self,
+        endpoint: &str,
+        command: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Ran {
+        let mut atrest = self.atrest_with(["--endpoints", endpoint], command);
+        Ran::of(atrest.args(args).output().expect("the program can be started"))
     }
 
     /// Starts it.

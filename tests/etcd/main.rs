@@ -7,6 +7,7 @@
 mod support;
 
 mod cacher;
+mod cluster;
 mod concurrent;
 mod conformance;
 mod connection;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::fixture::{
-    K1, K2, Ran, Workshop, config, everything, object, opened, sealed, secret, secret_key, transformers,
+    K1, K2, Ran, Workshop, config, everything, journal, object, opened, sealed, secret, secret_key, transformers,
 };
 use crate::support::{Etcd, Version};
 
@@ -84,10 +84,10 @@ fn scan_and_verify_read_every_etcd_and_tell_what_nobody_reads() {
 fn rekey_rotates_every_etcd_and_has_one_report() {
     for version in Version::ALL {
         let pair = Pair::new(version);
-        let args = ["--encryption-provider-config", "config.yaml", "-o", "json", "--no-journal"];
+        let args = ["--encryption-provider-config", "config.yaml", "-o", "json"];
         let plan: Value = serde_json::from_str(&pair.run("rekey", &args).stdout).unwrap();
         assert_eq!(plan["to_rewrite"], 6);
-        let done = pair.run("rekey", &[&args[..], &["--yes"]].concat());
+        let done = pair.run("rekey", &[&args[..], &["--yes", "--journal", "journal.jsonl"]].concat());
         let report: Value = serde_json::from_str(&done.stdout).expect(&done.stderr);
         assert_eq!(
             (done.code, &report["rewritten"], &report["still_stale"]),
@@ -100,9 +100,15 @@ fn rekey_rotates_every_etcd_and_has_one_report() {
                 assert!(!opened(&new, &key, kv.value()).1);
             }
         }
+        // Each has a journal of its own, and a second run goes on with both.
+        let lines = |name: &str| journal(&pair.workshop.path().join(name)).len();
+        assert_eq!((lines("journal.jsonl"), lines("journal.jsonl.2")), (3, 3));
+        let again = pair.run("rekey", &[&args[..], &["--yes", "--journal", "journal.jsonl"]].concat());
+        assert_eq!((again.code, &again.json(0)["rewritten"]), (Some(0), &0.into()), "{}", again.stderr);
         // One etcd that cannot be reached is told, and nothing is written.
         let overrides = "/events#http://127.0.0.1:1";
-        let refused = [&args[..], &["--etcd-servers-overrides", overrides, "--dial-timeout", "1s", "--yes"]].concat();
+        let refused = ["--etcd-servers-overrides", overrides, "--dial-timeout", "1s", "--yes", "--no-journal"];
+        let refused = [&args[..], &refused].concat();
         let refused = pair.workshop.run(&pair.main, "rekey", refused);
         assert_eq!(refused.code, Some(3), "{}", refused.stderr);
     }

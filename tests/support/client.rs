@@ -75,6 +75,16 @@ impl Client {
         })
     }
 
+    /// Whether the member leads its cluster; not when it does not answer in time.
+    pub(crate) fn leads(&self, within: std::time::Duration) -> bool {
+        let asked = || async {
+            let mut client = etcd_client::Client::connect([&self.endpoint], None).await.ok()?;
+            let status = client.status().await.ok()?;
+            Some(status.leader() != 0 && status.header()?.member_id() == status.leader())
+        };
+        blocking(|| async { tokio::time::timeout(within, asked()).await.ok().flatten() }) == Some(true)
+    }
+
     /// Forgets what was before that revision, and frees its pages.
     pub(crate) fn compact(&self, revision: i64) {
         self.run(async |client| {
@@ -137,13 +147,16 @@ impl Client {
         })
     }
 
-    /// On a thread of its own, since a thread that runs asynchronous code may not block on more of it.
     fn run<T: Send>(&self, act: impl AsyncFnOnce(&mut etcd_client::Client) -> T + Send) -> T {
-        let blocking = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(async { act(&mut self.connect().await).await })
-        };
-        std::thread::scope(|scope| scope.spawn(blocking).join())
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        blocking(|| async { act(&mut self.connect().await).await })
     }
+}
+
+/// On a thread of its own, since a thread that runs asynchronous code may not block on more of it.
+fn blocking<T: Send, F: Future<Output = T>>(act: impl FnOnce() -> F + Send) -> T {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be made").block_on(act())
+    };
+    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

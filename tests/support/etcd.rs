@@ -13,9 +13,9 @@ use super::install::Version;
 use super::pki::{CertificateFiles, Pki};
 
 /// A machine that runs other tests too may take long.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 
-const PORT_TAKEN: &str = "address already in use";
+pub(super) const PORT_TAKEN: &str = "address already in use";
 const SOCKET: &str = "etcd.sock:1";
 const PEER: &str = "http://127.0.0.1:2380";
 
@@ -347,7 +347,7 @@ impl Drop for Etcd {
 }
 
 /// Removes what the developer has set for an etcd of his own.
-fn without_settings(command: &mut Command) -> &mut Command {
+pub(super) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ETCD") {
             command.env_remove(name);

@@ -5,16 +5,20 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod client;
+mod cluster;
 mod etcd;
 mod install;
+mod kine;
 mod kms;
 mod pki;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use client::{Client, KeyValue};
+pub(crate) use cluster::Cluster;
 pub(crate) use etcd::{Builder, Etcd};
 pub(crate) use install::Version;
+pub(crate) use kine::{Kine, SeenTxn, Shape};
 pub(crate) use kms::{Behaviour, Calls, TestKms};
 pub(crate) use pki::{Algorithm, CertificateFiles, KeyEncoding, Pki, Request};
 

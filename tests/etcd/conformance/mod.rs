@@ -5,7 +5,9 @@ mod create;
 mod delete;
 mod invariants;
 mod keys;
+mod kine;
 mod leases;
+mod limits;
 mod list;
 mod update;
 mod watch;
@@ -113,22 +115,16 @@ impl Fixture {
 
     /// How many calls of that method were made so far.
     pub(crate) fn calls(&self, method: &str) -> u64 {
-        self.metric(&format!(
-            "grpc_client_started_total{{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"{method}\"}}"
-        ))
+        calls_of(&self.registry, method)
     }
 
     /// The value of a metric; 0 when there is none.
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        let text = self.metrics();
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.map_or(0, |value| value.trim().parse().unwrap())
+        metric_of(&self.registry, name)
     }
 
     pub(crate) fn metrics(&self) -> String {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        text
+        text_of(&self.registry)
     }
 
     /// Creates a pod, and gives it as it is stored.
@@ -170,6 +166,45 @@ impl Fixture {
 
     pub(crate) fn watch(&self, options: StoreWatchOptions<JsonObject>) -> WatchStream<JsonObject> {
         self.store.watch("/pods/", options).unwrap()
+    }
+}
+
+fn text_of(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    text
+}
+
+fn metric_of(registry: &Registry, name: &str) -> u64 {
+    let text = text_of(registry);
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |value| value.trim().parse().unwrap())
+}
+
+fn calls_of(registry: &Registry, method: &str) -> u64 {
+    metric_of(
+        registry,
+        &format!(
+            "grpc_client_started_total{{grpc_type=\"unary\",grpc_service=\"etcdserverpb.KV\",grpc_method=\"{method}\"}}"
+        ),
+    )
+}
+
+/// A client whose calls are counted.
+pub(crate) struct Counted {
+    pub(crate) client: Client,
+    registry: Registry,
+}
+
+impl Counted {
+    pub(crate) fn new(client: Client) -> Self {
+        let mut registry = Registry::default();
+        Self { client: client.with_metrics(Metrics::register(&mut registry)), registry }
+    }
+
+    /// How many reads and how many transactions there were so far.
+    pub(crate) fn calls(&self) -> (u64, u64) {
+        (calls_of(&self.registry, "Range"), calls_of(&self.registry, "Txn"))
     }
 }
 

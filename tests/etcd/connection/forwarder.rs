@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 /// The bytes that went through a [`Forwarder`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Traffic {
-    pub(super) requests: usize,
-    pub(super) answers: usize,
+pub(crate) struct Traffic {
+    pub(crate) requests: usize,
+    pub(crate) answers: usize,
 }
 
 /// A port of its own for an etcd, which can die without it.
 #[derive(Debug)]
-pub(super) struct Forwarder(Arc<Shared>);
+pub(crate) struct Forwarder(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -25,7 +25,7 @@ struct Shared {
 
 impl Forwarder {
     /// Forwards to that port. It is asked after every part, and may take its time; when it says no, the port is dead.
-    pub(super) fn new(to: u16, goes_on: impl Fn(Traffic) -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(to: u16, goes_on: impl Fn(Traffic) -> bool + Send + Sync + 'static) -> Self {
         let listener = super::listener();
         let shared = Arc::new(Shared {
             port: listener.local_addr().expect("it is bound").port(),
@@ -64,11 +64,11 @@ impl Forwarder {
         forwarder
     }
 
-    pub(super) fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("127.0.0.1:{}", self.0.port)
     }
 
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.0.dead.load(Ordering::SeqCst)
     }
 }

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use atrest::rekey::{Execution, Journal, Options, Space, execute, plan};
 use atrest::report::{RekeyPlan, RekeyReport};
@@ -49,8 +49,9 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
         (None, false) => Some(journal_name()),
     };
     let mut whole: Option<RekeyReport> = None;
-    for etcd in &etcds {
-        let journal = journal_path.as_deref().map(Journal::open).transpose().map_err(atrest::rekey::Error::from)?;
+    for (backend, etcd) in etcds.iter().enumerate() {
+        let path = journal_path.as_deref().map(|path| journal_of(path, backend));
+        let journal = path.as_deref().map(Journal::open).transpose().map_err(atrest::rekey::Error::from)?;
         let execution = Execution {
             concurrency: usize::from(args.concurrency),
             rate: args.rate,
@@ -80,7 +81,8 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
     }
     let Some(mut report) = whole else { return Ok(0) };
     if let Some(path) = journal_path.filter(|_| report.rewritten > 0) {
-        report.notes.push(format!("every write is noted in {}", path.display()));
+        let paths: Vec<_> = (0..etcds.len()).map(|backend| journal_of(&path, backend).display().to_string()).collect();
+        report.notes.push(format!("every write is noted in {}", paths.join(", ")));
     }
     render::print(&report, args.output.output, &mut stdout())?;
     Ok(exit_code_of(&report))
@@ -96,6 +98,16 @@ fn exit_code_of(report: &RekeyReport) -> u8 {
         || !report.not_objects.is_empty()
         || report.still_stale != Some(0);
     exit_code(true, left)
+}
+
+/// A journal is of one cluster: the other etcds have their own beside it.
+fn journal_of(path: &Path, backend: usize) -> PathBuf {
+    if backend == 0 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", backend + 1));
+    PathBuf::from(name)
 }
 
 fn journal_name() -> PathBuf {
