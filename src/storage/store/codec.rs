@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::object::{self, Object};
-use crate::secret::Opened;
+use crate::secret::{Opened, Plaintext};
 
 /// An error of whoever uses the store.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -48,6 +48,15 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// When there is none.
     fn decode(&self, data: &[u8]) -> Result<Self::Object, BoxError>;
+
+    /// The same, of bytes that are needed no longer: a codec that keeps them need not copy what was decrypted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Codec::decode`].
+    fn decode_owned(&self, data: Plaintext<'_>) -> Result<Self::Object, BoxError> {
+        self.decode(&data)
+    }
 }
 
 /// Objects as JSON, as CustomResourceDefinitions, APIServices and custom resources are stored.
@@ -228,5 +237,15 @@ impl Codec for RawCodec {
     fn decode(&self, data: &[u8]) -> Result<RawObject, BoxError> {
         object::identify(data)?;
         Ok(RawObject::new(data.to_vec()))
+    }
+
+    fn decode_owned(&self, data: Plaintext<'_>) -> Result<RawObject, BoxError> {
+        match data {
+            Plaintext::Stored(data) => self.decode(data),
+            Plaintext::Opened(data) => {
+                object::identify(&data)?;
+                Ok(RawObject { data: Arc::new(data), resource_version: String::new() })
+            }
+        }
     }
 }

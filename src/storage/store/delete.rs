@@ -5,6 +5,7 @@ use super::options::Preconditions;
 use super::state::Expect;
 use super::transformer::StorageTransformer;
 use super::{Operation, Store};
+use crate::secret::Plaintext;
 use crate::storage::Written;
 
 /// How to delete an object.
@@ -80,7 +81,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                     if state.object.is_none() {
                         return Ok(None);
                     }
-                    return self.decode_counted(key.as_bytes(), &state.data, revision).map(Some);
+                    return self.decode_counted(key.as_bytes(), Plaintext::Stored(&state.data), revision).map(Some);
                 }
                 Written::Conflict { current: stored } => {
                     state = self.state_of(&key, stored, false, expect).await?;

@@ -4,6 +4,7 @@ use super::lease::LeasePolicy;
 use super::transformer::StorageTransformer;
 use super::versioner::Versioner;
 use super::{Operation, Store};
+use crate::secret::Plaintext;
 use crate::storage::{Error, Written};
 
 /// How to read one object.
@@ -35,7 +36,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         self.inner.sizes.note(&value.key, value.value.len());
         self.inner.transformer.prepare_read(&[&value]).await;
         let opened = self.open(&value)?;
-        self.decode_counted(&value.key, &opened.data, value.mod_revision)
+        self.decode_counted(&value.key, opened.data, value.mod_revision)
     }
 
     /// Stores a new object (upstream `Create`), for so many seconds where a time is given, and gives it with its revision.
@@ -57,7 +58,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         let written = self.request(Operation::Create, put).await.map_err(|error| unknown_outcome(&key, 0, error))?;
         let Written::Done { revision } = written else { return Err(StorageError::KeyExists { key }) };
         self.inner.sizes.note(key.as_bytes(), len);
-        self.decode_counted(key.as_bytes(), &data, revision)
+        self.decode_counted(key.as_bytes(), Plaintext::Stored(&data), revision)
     }
 
     /// The revision of the store: linearizable, so that it is at least that of every write that was answered before (upstream

@@ -224,6 +224,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         items: &mut Vec<C::Object>,
         trouble: &mut Trouble,
     ) -> Result<Taken, StorageError> {
+        self.inner.sizes.note_all(&values);
         self.inner.transformer.prepare_read(&values.iter().collect::<Vec<_>>()).await;
         let mut taken = Taken { evaluated: 0, more: false, last: None };
         // Behind a selector, what comes after the last object that is wanted must not be opened.
@@ -260,12 +261,11 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
 
     /// The object in a value of a list.
     fn read_item(&self, value: &StoredValue) -> Result<C::Object, StorageError> {
-        self.inner.sizes.note(&value.key, value.value.len());
         let opened = self.open(value).map_err(|error| match error {
             StorageError::Internal { source, .. } => StorageError::Internal { key: Some(shown(&value.key)), source },
             error => error,
         })?;
-        self.decode_counted(&value.key, &opened.data, value.mod_revision)
+        self.decode_counted(&value.key, opened.data, value.mod_revision)
     }
 }
 

@@ -40,6 +40,7 @@ pub use watch::{OnFailure, StoreWatchOptions, WatchEvent, WatchStream};
 use super::client::Client;
 use super::metrics::{Metrics, Operation};
 use crate::resource::GroupResource;
+use crate::secret::{Opened, Plaintext};
 use crate::source::StoredValue;
 use crate::transformer::{DataContext, FromStorage, TransformationType};
 use queue::Queues;
@@ -220,8 +221,8 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     }
 
     /// The object in a plaintext, with its revision.
-    fn decode(&self, key: &[u8], data: &[u8], revision: i64) -> Result<C::Object, StorageError> {
-        match self.inner.codec.decode(data) {
+    fn decode(&self, key: &[u8], data: Plaintext<'_>, revision: i64) -> Result<C::Object, StorageError> {
+        match self.inner.codec.decode_owned(data) {
             Ok(mut object) => {
                 Versioner.update_object(&mut object, revision);
                 Ok(object)
@@ -234,7 +235,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     }
 
     /// The same, counted as upstream does: of everything but watches.
-    fn decode_counted(&self, key: &[u8], data: &[u8], revision: i64) -> Result<C::Object, StorageError> {
+    fn decode_counted(&self, key: &[u8], data: Plaintext<'_>, revision: i64) -> Result<C::Object, StorageError> {
         let decoded = self.decode(key, data, revision);
         if let (Err(_), Some(metrics)) = (&decoded, self.metrics()) {
             metrics.decode_error(self.resource());
@@ -251,11 +252,11 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     }
 
     /// What is stored of an object.
-    fn encode(&self, object: &C::Object) -> Result<crate::secret::Opened, StorageError> {
+    fn encode(&self, object: &C::Object) -> Result<Opened, StorageError> {
         let mut stored = object.clone();
         Versioner.prepare_object_for_storage(&mut stored);
         let data = self.inner.codec.encode(&stored).map_err(|source| StorageError::Encode { source })?;
-        Ok(crate::secret::Opened::new(data))
+        Ok(Opened::new(data))
     }
 }
 

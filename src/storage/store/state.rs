@@ -4,7 +4,7 @@ use super::options::Preconditions;
 use super::transformer::StorageTransformer;
 use super::versioner::Versioner;
 use super::{Operation, Store, shown};
-use crate::secret::Opened;
+use crate::secret::{Opened, Plaintext};
 use crate::source::StoredValue;
 
 /// An object between its being read and its being written (upstream `objState`).
@@ -65,7 +65,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         self.inner.transformer.prepare_read(&[&value]).await;
         let revision = value.mod_revision;
         let read = self.open(&value).and_then(|opened| {
-            let object = self.decode_counted(&value.key, &opened.data, revision)?;
+            let object = self.decode_counted(&value.key, Plaintext::Stored(&opened.data), revision)?;
             Ok((object, Opened::new(opened.data.to_vec()), opened.stale))
         });
         let lease = Some(value.lease);

@@ -5,6 +5,7 @@ use super::codec::Codec;
 use super::error::StorageError;
 use super::transformer::StorageTransformer;
 use super::{Operation, Store};
+use crate::source::StoredValue;
 
 /// What is stored of a resource (`storage.Stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +26,14 @@ impl Sizes {
 
     pub(super) fn note(&self, key: &[u8], size: usize) {
         let Some(sizes) = &self.0 else { return };
+        note(&mut sizes.lock().unwrap_or_else(PoisonError::into_inner), key, size);
+    }
+
+    /// The same of a page.
+    pub(super) fn note_all(&self, values: &[StoredValue]) {
+        let Some(sizes) = &self.0 else { return };
         let mut sizes = sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        match sizes.get_mut(key) {
-            Some(known) => *known = size,
-            None => _ = sizes.insert(key.to_vec(), size),
-        }
+        values.iter().for_each(|value| note(&mut sizes, &value.key, value.value.len()));
     }
 
     pub(super) fn forget(&self, key: &[u8]) {
@@ -46,6 +50,19 @@ impl Sizes {
         sizes.retain(|key, _| keys.binary_search(key).is_ok());
         let sum: usize = sizes.values().sum();
         i64::try_from(sum.checked_div(sizes.len()).unwrap_or(0)).unwrap_or(i64::MAX)
+    }
+}
+
+/// So many keys are kept at most: whoever never asks for the average is not to keep every key that there ever was.
+const MAX_KEYS: usize = 1_000_000;
+
+fn note(sizes: &mut HashMap<Vec<u8>, usize>, key: &[u8], size: usize) {
+    if sizes.len() >= MAX_KEYS {
+        sizes.clear();
+    }
+    match sizes.get_mut(key) {
+        Some(known) => *known = size,
+        None => _ = sizes.insert(key.to_vec(), size),
     }
 }
 

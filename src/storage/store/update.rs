@@ -10,7 +10,7 @@ use super::state::{Expect, ObjectState};
 use super::transformer::StorageTransformer;
 use super::versioner::Versioner;
 use super::{Operation, Store};
-use crate::secret::Opened;
+use crate::secret::{Opened, Plaintext};
 use crate::storage::Written;
 
 /// What is known of an object beside itself (`storage.ResponseMeta`).
@@ -37,7 +37,7 @@ pub struct Updated<O> {
 
 impl<C: Codec, T: StorageTransformer> Store<C, T> {
     fn state_left(&self, key: &str, left: &Left) -> Result<ObjectState<C::Object>, StorageError> {
-        let object = Some(self.decode_counted(key.as_bytes(), &left.data, left.revision)?);
+        let object = Some(self.decode_counted(key.as_bytes(), Plaintext::Stored(&left.data), left.revision)?);
         let data = Opened::new(left.data.to_vec());
         Ok(ObjectState { object, revision: left.revision, data, stale: false, lease: Some(left.lease) })
     }
@@ -113,7 +113,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                     }
                 }
                 if !state.stale {
-                    let object = self.decode_counted(key.as_bytes(), &state.data, state.revision)?;
+                    let object = self.decode_counted(key.as_bytes(), Plaintext::Stored(&state.data), state.revision)?;
                     return Ok(Updated { object, written: false, conflicts, calls });
                 }
             }
@@ -133,7 +133,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                     if let Some(turn) = &mut turn {
                         turn.leave(Left { revision, data: Arc::new(Opened::new(data.to_vec())), lease });
                     }
-                    let mut object = self.decode_counted(key.as_bytes(), &data, revision)?;
+                    let mut object = self.decode_counted(key.as_bytes(), Plaintext::Stored(&data), revision)?;
                     Versioner.update_object(&mut object, revision);
                     return Ok(Updated { object, written: true, conflicts, calls });
                 }

@@ -415,7 +415,7 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
         self.store.inner.sizes.note(&value.key, value.value.len());
         let opened = self.store.open(value)?;
         // Upstream does not count what a watch cannot decode.
-        self.store.decode(&value.key, &opened.data, revision)
+        self.store.decode(&value.key, opened.data, revision)
     }
 
     /// What was there before has the revision of the event, so that it is newer than all that was sent.
@@ -428,6 +428,6 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
             error if gate && is_deletion => StorageError::CorruptDeletion { source: Box::new(error) },
             error => error,
         })?;
-        self.store.decode(&value.key, &opened.data, revision)
+        self.store.decode(&value.key, opened.data, revision)
     }
 }
