@@ -22,10 +22,10 @@ pub use options::CacherOptions;
 pub use watch::CacheWatch;
 
 use crate::storage::{
-    Codec, Metrics, ResourceLabels, StorageError, StorageTransformer, Store, StoreWatchOptions, StoredObject,
+    Codec, Keyed, Metrics, ResourceLabels, StorageError, StorageTransformer, Store, StoreWatchOptions, StoredObject,
     WatchEvent,
 };
-use state::State;
+use state::{Blocked, State};
 
 /// The objects of one resource, kept up to date by one watch of etcd.
 pub struct Cacher<C: Codec, T> {
@@ -67,14 +67,22 @@ impl<C: Codec, T> std::fmt::Debug for Cacher<C, T> {
 impl<C: Codec, T> Drop for Cacher<C, T> {
     fn drop(&mut self) {
         self.task.abort();
+        // Nobody is to wait for events that never come.
+        self.shared.write().fail("the cache is gone".to_owned());
     }
 }
 
+/// Between two bookmarks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Between two attempts to fill a cache.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
-    /// A cache in front of a store. It begins to be filled at once.
+    /// A cache in front of a store. It begins to be filled at once. Dropped, it ends its watches.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     #[must_use]
     pub fn start(store: Store<C, T>, options: CacherOptions) -> Self {
         let shared = Arc::new(Shared {
@@ -140,15 +148,27 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
 
 /// Fills the cache and keeps it up to date, and begins anew when that fails.
 async fn run<C: Codec, T: StorageTransformer>(store: Store<C, T>, shared: Arc<Shared<C::Object>>) {
-    if let Ok(status) = store.client().status().await {
-        shared.tells_progress.store(tells_progress(&status.version), Ordering::Relaxed);
-    }
+    // Also when a codec or a selector of the caller's panics.
+    let _ends = Ends(Arc::clone(&shared));
     loop {
+        if let Ok(status) = store.client().status().await {
+            shared.tells_progress.store(tells_progress(&status.version), Ordering::Relaxed);
+        }
         let error = follow(&store, &shared).await;
         tracing::warn!(error, "the watch cache is filled anew");
         shared.write().fail(error);
         _ = shared.revision.send_replace(0);
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Ends all watches with the task.
+struct Ends<O>(Arc<Shared<O>>);
+
+impl<O> Drop for Ends<O> {
+    fn drop(&mut self) {
+        self.0.write().fail("the cache is gone".to_owned());
+        _ = self.0.revision.send_replace(0);
     }
 }
 
@@ -166,7 +186,9 @@ async fn follow<C: Codec, T: StorageTransformer>(store: &Store<C, T>, shared: &A
         Err(error) => return error.to_string(),
     };
     let mut filling = Some(Vec::new());
-    let mut bookmarks = tokio::time::interval(shared.options.bookmark_interval);
+    // The changes of a revision, until it is known that there are no more of it.
+    let mut changes: Vec<Keyed<C::Object>> = Vec::new();
+    let mut bookmarks = tokio::time::interval(shared.options.bookmark_interval.max(SHORTEST_INTERVAL));
     loop {
         let event = tokio::select! {
             event = watch.next_keyed() => event,
@@ -179,22 +201,22 @@ async fn follow<C: Codec, T: StorageTransformer>(store: &Store<C, T>, shared: &A
                 continue;
             }
         };
-        match event {
-            None => return "the watch has ended".to_owned(),
-            Some((_, WatchEvent::Error(status))) => return status.message,
-            Some((_, WatchEvent::Bookmark { resource_version, initial_events_end })) => {
+        let Some(keyed) = event else { return "the watch has ended".to_owned() };
+        match (keyed.event, &mut filling) {
+            (WatchEvent::Error(status), _) => return status.message,
+            (WatchEvent::Bookmark { resource_version, initial_events_end }, _) => {
                 if let Some(objects) = filling.take_if(|_| initial_events_end) {
                     shared.write().fill(objects, resource_version);
                     if let Some(metrics) = &shared.metrics {
                         metrics.cache.initializations.get_or_create(&shared.labels).inc();
                     }
+                } else if !changes.is_empty() {
+                    shared.take(std::mem::take(&mut changes)).await;
                 }
                 shared.advance(resource_version);
             }
-            Some((key, event)) => match (&mut filling, event) {
-                (Some(objects), WatchEvent::Added(object)) => objects.push((key, object)),
-                (_, event) => shared.take(key, event).await,
-            },
+            (WatchEvent::Added(object), Some(objects)) => objects.push((keyed.key, object)),
+            (event, _) => changes.push(Keyed { event, ..keyed }),
         }
     }
 }
@@ -213,34 +235,41 @@ impl<O: StoredObject> Shared<O> {
         }
     }
 
-    /// Takes a change in, and passes it on. How far the cache is changes only when all changes of a revision are in. Those who have no room for it are waited for a little, and then cut off.
-    async fn take(&self, key: Vec<u8>, event: WatchEvent<O>) {
-        let (event, blocked) = {
+    /// Takes the changes of a revision in, and passes them on. Those who have no room for them are waited for a little, and then cut off.
+    async fn take(&self, changes: Vec<Keyed<O>>) {
+        let mut blocked = Blocked::new();
+        {
             let mut state = self.write();
-            let Some(taken) = state.take(key, event) else { return };
+            let taken = state.take(changes, &mut blocked);
             if let Some(metrics) = &self.metrics {
-                metrics.cache.received.get_or_create(&self.labels).inc();
-                metrics.cache.dispatched.get_or_create(&self.labels).inc();
+                metrics.cache.received.get_or_create(&self.labels).inc_by(taken);
+                metrics.cache.dispatched.get_or_create(&self.labels).inc_by(taken);
                 let (capacity, increases, decreases) = state.history.take_sizes();
                 let capacity = i64::try_from(capacity).unwrap_or(i64::MAX);
                 metrics.cache.capacity.get_or_create(&self.labels).set(capacity);
                 metrics.cache.capacity_increases.get_or_create(&self.labels).inc_by(increases);
                 metrics.cache.capacity_decreases.get_or_create(&self.labels).inc_by(decreases);
             }
-            taken
-        };
-        if !blocked.is_empty() {
-            let deadline = Instant::now() + self.write().budget.take();
-            for (id, sender) in blocked {
-                let begun = Instant::now();
-                let sent = tokio::time::timeout_at(deadline, sender.send(watch::Sent::Event(Arc::clone(&event)))).await;
-                let mut state = self.write();
-                state.budget.used(begun.elapsed());
-                if !matches!(sent, Ok(Ok(()))) && state.watchers.remove(id).is_some() {
-                    tracing::debug!(id, "a watcher was too slow");
-                    if let Some(metrics) = &self.metrics {
-                        metrics.cache.terminated_watchers.get_or_create(&self.labels).inc();
-                    }
+        }
+        if blocked.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + self.write().budget.take();
+        for (id, sender, waiting) in blocked {
+            let begun = Instant::now();
+            let all = async {
+                for event in waiting {
+                    sender.send(watch::Sent::Event(event)).await.map_err(drop)?;
+                }
+                Ok::<(), ()>(())
+            };
+            let sent = tokio::time::timeout_at(deadline, all).await;
+            let mut state = self.write();
+            state.budget.used(begun.elapsed());
+            if !matches!(sent, Ok(Ok(()))) && state.watchers.remove(id).is_some() {
+                tracing::debug!(id, "a watcher was too slow");
+                if let Some(metrics) = &self.metrics {
+                    metrics.cache.terminated_watchers.get_or_create(&self.labels).inc();
                 }
             }
         }

@@ -30,7 +30,12 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
             return self.store.get(key, options).await.map(Arc::new);
         }
         self.wait_until_fresh(i64::try_from(asked).unwrap_or(i64::MAX)).await?;
-        let found = self.shared.read().objects.get(etcd_key.as_bytes()).cloned();
+        let found = {
+            let state = self.shared.read();
+            // It may have been emptied in between.
+            state.ready().map(|()| state.objects.get(etcd_key.as_bytes()).cloned())
+        };
+        let Ok(found) = found else { return self.store.get(key, options).await.map(Arc::new) };
         match found {
             Some(object) => Ok(object),
             None if options.ignore_not_found => Ok(Arc::new(self.store.codec().new_object())),

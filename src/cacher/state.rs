@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::history::{CacheEvent, History};
 use super::options::CacherOptions;
 use super::watch::Sent;
-use crate::storage::{StorageError, StoredObject, Versioner, WatchEvent};
+use crate::storage::{Keyed, StorageError, StoredObject, Versioner, WatchEvent};
 
 /// What a cache holds.
 pub(super) struct State<O> {
@@ -25,8 +25,31 @@ pub(super) struct State<O> {
 /// Those who watch, by what their keys begin with: a change is compared with each of these, and not with each watcher.
 pub(super) struct Watchers<O> {
     next: u64,
-    by_prefix: HashMap<Arc<[u8]>, HashMap<u64, Watcher<O>>>,
-    prefixes: HashMap<u64, Arc<[u8]>>,
+    by_scope: HashMap<Scope, HashMap<u64, Watcher<O>>>,
+    scopes: HashMap<u64, Scope>,
+}
+
+/// Which keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    /// All that begin with this.
+    Below(Arc<[u8]>),
+    /// This one.
+    Key(Arc<[u8]>),
+}
+
+impl Scope {
+    pub(super) fn new(prefix: &str, recursive: bool) -> Self {
+        let prefix = Arc::from(prefix.as_bytes());
+        if recursive { Self::Below(prefix) } else { Self::Key(prefix) }
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Below(prefix) => key.starts_with(prefix),
+            Self::Key(only) => *key == **only,
+        }
+    }
 }
 
 struct Watcher<O> {
@@ -34,47 +57,49 @@ struct Watcher<O> {
     bookmarks: bool,
 }
 
-/// Whom there was no room for.
-pub(super) type Blocked<O> = Vec<(u64, mpsc::Sender<Sent<O>>)>;
+/// Whom there was no room for, and for what.
+pub(super) type Blocked<O> = Vec<(u64, mpsc::Sender<Sent<O>>, Vec<Arc<CacheEvent<O>>>)>;
 
 impl<O> Watchers<O> {
     pub(super) fn len(&self) -> usize {
-        self.prefixes.len()
+        self.scopes.len()
     }
 
-    pub(super) fn add(&mut self, prefix: &[u8], sender: mpsc::Sender<Sent<O>>, bookmarks: bool) -> u64 {
+    pub(super) fn add(&mut self, scope: Scope, sender: mpsc::Sender<Sent<O>>, bookmarks: bool) -> u64 {
         self.next += 1;
-        let prefix: Arc<[u8]> = Arc::from(prefix);
-        self.prefixes.insert(self.next, Arc::clone(&prefix));
-        self.by_prefix.entry(prefix).or_default().insert(self.next, Watcher { sender, bookmarks });
+        self.scopes.insert(self.next, scope.clone());
+        self.by_scope.entry(scope).or_default().insert(self.next, Watcher { sender, bookmarks });
         self.next
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<()> {
-        let prefix = self.prefixes.remove(&id)?;
-        let all = self.by_prefix.get_mut(&prefix)?;
+        let scope = self.scopes.remove(&id)?;
+        let all = self.by_scope.get_mut(&scope)?;
         all.remove(&id);
         if all.is_empty() {
-            self.by_prefix.remove(&prefix);
+            self.by_scope.remove(&scope);
         }
         Some(())
     }
 
     fn clear(&mut self) {
-        self.by_prefix.clear();
-        self.prefixes.clear();
+        self.by_scope.clear();
+        self.scopes.clear();
     }
 
-    fn send(&self, event: &Arc<CacheEvent<O>>) -> Blocked<O> {
-        let mut blocked = Vec::new();
-        let wanting = self.by_prefix.iter().filter(|(prefix, _)| event.key.starts_with(prefix));
+    fn send(&self, event: &Arc<CacheEvent<O>>, blocked: &mut Blocked<O>) {
+        let wanting = self.by_scope.iter().filter(|(scope, _)| scope.contains(&event.key));
         for (id, watcher) in wanting.flat_map(|(_, watchers)| watchers) {
+            if let Some((_, _, waiting)) = blocked.iter_mut().find(|(blocked, ..)| blocked == id) {
+                // Behind what it has not taken yet.
+                waiting.push(Arc::clone(event));
+                continue;
+            }
             // Who has gone takes himself out.
             if let Err(mpsc::error::TrySendError::Full(_)) = watcher.sender.try_send(Sent::Event(Arc::clone(event))) {
-                blocked.push((*id, watcher.sender.clone()));
+                blocked.push((*id, watcher.sender.clone(), vec![Arc::clone(event)]));
             }
         }
-        blocked
     }
 }
 
@@ -108,7 +133,7 @@ impl<O> State<O> {
         Self {
             objects: BTreeMap::new(),
             history: History::new(options),
-            watchers: Watchers { next: 0, by_prefix: HashMap::new(), prefixes: HashMap::new() },
+            watchers: Watchers { next: 0, by_scope: HashMap::new(), scopes: HashMap::new() },
             budget: Budget { left: max, refill: options.dispatch_budget, max, at: now },
             revision: 0,
             failed: None,
@@ -157,7 +182,7 @@ impl<O> State<O> {
         if self.revision == 0 {
             return;
         }
-        let all = self.watchers.by_prefix.values().flat_map(HashMap::values);
+        let all = self.watchers.by_scope.values().flat_map(HashMap::values);
         for watcher in all.filter(|watcher| watcher.bookmarks) {
             _ = watcher.sender.try_send(Sent::Bookmark(self.revision));
         }
@@ -165,31 +190,32 @@ impl<O> State<O> {
 }
 
 impl<O: StoredObject> State<O> {
-    /// Takes a change in and passes it on at once, so that whoever comes in between has it either in his list or as an event.
-    pub(super) fn take(&mut self, key: Vec<u8>, event: WatchEvent<O>) -> Option<(Arc<CacheEvent<O>>, Blocked<O>)> {
-        let revision_of =
-            |object: &O| i64::try_from(Versioner.object_resource_version(object).unwrap_or(0)).unwrap_or(0);
-        let (object, revision) = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let revision = revision_of(&object);
-                (Some(Arc::new(object)), revision)
-            }
-            WatchEvent::Deleted(object) => (None, revision_of(&object)),
-            WatchEvent::Bookmark { .. } | WatchEvent::Error(_) => return None,
-        };
-        let key: Arc<[u8]> = Arc::from(key);
-        let before = match &object {
-            Some(object) => self.objects.insert(Arc::clone(&key), Arc::clone(object)),
-            None => self.objects.remove(&key),
-        };
-        let previous = before.map(|before| {
-            let mut previous = (*before).clone();
-            Versioner.update_object(&mut previous, revision);
-            Arc::new(previous)
-        });
-        let event = Arc::new(CacheEvent { revision, key, object, previous, at: Instant::now() });
-        self.history.push(Arc::clone(&event));
-        let blocked = self.watchers.send(&event);
-        Some((event, blocked))
+    /// Takes all changes of a revision in and passes them on at once, so that whoever comes in between has them either in his list or as
+    /// events, and no list has some of them.
+    pub(super) fn take(&mut self, changes: Vec<Keyed<O>>, blocked: &mut Blocked<O>) -> u64 {
+        let mut taken = 0;
+        for Keyed { key, revision, event } in changes {
+            let object = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(Arc::new(object)),
+                WatchEvent::Deleted(_) => None,
+                WatchEvent::Bookmark { .. } | WatchEvent::Error(_) => continue,
+            };
+            let key: Arc<[u8]> = Arc::from(key);
+            let before = match &object {
+                Some(object) => self.objects.insert(Arc::clone(&key), Arc::clone(object)),
+                None => self.objects.remove(&key),
+            };
+            let previous = before.map(|before| {
+                let mut previous = (*before).clone();
+                Versioner.update_object(&mut previous, revision);
+                Arc::new(previous)
+            });
+            let event = Arc::new(CacheEvent { revision, key, object, previous, at: Instant::now() });
+            self.history.push(Arc::clone(&event));
+            self.watchers.send(&event, blocked);
+            self.revision = self.revision.max(revision);
+            taken += 1;
+        }
+        taken
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::history::CacheEvent;
+use super::state::Scope;
 use super::{Cacher, Shared};
 use crate::storage::{
     Codec, Predicate, StorageError, StorageTransformer, StoreWatchOptions, StoredObject, Versioner, WatchEvent,
@@ -28,6 +29,8 @@ pub struct CacheWatch<O> {
     end: Option<i64>,
     events: mpsc::Receiver<Sent<O>>,
     predicate: Predicate<O>,
+    /// What is of this revision or before was seen elsewhere: the cache may be behind it.
+    after: i64,
     ended: bool,
 }
 
@@ -64,6 +67,8 @@ impl<O: StoredObject> CacheWatch<O> {
                 }
             };
             match sent {
+                Sent::Event(event) if event.revision <= self.after => {}
+                Sent::Bookmark(resource_version) if resource_version < self.after => {}
                 Sent::Bookmark(resource_version) => {
                     return Some(WatchEvent::Bookmark { resource_version, initial_events_end: false });
                 }
@@ -91,7 +96,10 @@ impl<O: StoredObject> CacheWatch<O> {
 }
 
 impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
-    /// Watches the objects below a key, or the one under it, from the cache.
+    /// Watches the objects below a key, or the one under it, from the cache. `on_failure` and `progress_notify` are the cache's own.
+    ///
+    /// Initial events that are asked for without a resource version are as fresh as etcd: where etcd does not tell how far it is (before
+    /// 3.4.31 and 3.5.13), that is known only of a resource that was just written, and otherwise refused after a while.
     ///
     /// # Errors
     ///
@@ -119,17 +127,14 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
         let (sender, events) = mpsc::channel(self.shared.options.watcher_buffer.max(1));
         let mut state = self.shared.write();
         state.ready()?;
-        let of_key = |key: &[u8]| match options.recursive {
-            true => key.starts_with(prefix.as_bytes()),
-            false => key == prefix.as_bytes(),
-        };
+        let scope = Scope::new(&prefix, options.recursive);
         let mut queue = VecDeque::new();
         if initial {
             let range = state
                 .objects
                 .range::<[u8], _>((std::ops::Bound::Included(prefix.as_bytes()), std::ops::Bound::Unbounded));
             for (key, object) in range.take_while(|(key, _)| key.starts_with(prefix.as_bytes())) {
-                if of_key(key) {
+                if scope.contains(key) {
                     let revision = Versioner.object_resource_version(&**object).unwrap_or(0);
                     queue.push_back(Sent::Event(Arc::new(CacheEvent {
                         revision: i64::try_from(revision).unwrap_or(0),
@@ -145,14 +150,14 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
                 message: format!("too old resource version: {asked} ({oldest})"),
                 continue_token: None,
             })?;
-            queue.extend(since.filter(|event| of_key(&event.key)).map(|event| Sent::Event(Arc::clone(event))));
+            queue.extend(since.filter(|event| scope.contains(&event.key)).map(|event| Sent::Event(Arc::clone(event))));
         }
         if let Some(metrics) = &self.shared.metrics {
             metrics.cache.init_events.get_or_create(&self.shared.labels).inc_by(queue.len() as u64);
         }
         let end = state.revision;
         let wants_end = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
-        let id = state.watchers.add(prefix.as_bytes(), sender, options.allow_watch_bookmarks);
+        let id = state.watchers.add(scope, sender, options.allow_watch_bookmarks);
         drop(state);
         Ok(CacheWatch {
             id,
@@ -161,6 +166,7 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
             end: wants_end.then_some(end),
             events,
             predicate: options.predicate,
+            after: if initial { 0 } else { asked },
             ended: false,
         })
     }

@@ -89,7 +89,7 @@ pub(super) struct Live {
     /// The number of the endpoint.
     pub(super) at: usize,
     /// Counts the channels, so that of many requests that fail at once only one opens the next.
-    generation: u64,
+    pub(super) generation: u64,
     /// When the last attempt to replace it failed, and how.
     failed: Option<(Instant, String)>,
 }
@@ -264,8 +264,12 @@ impl Client {
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Error> {
         let Live { mut kv, generation, .. } = self.live().await;
         let result = self.limited(Method::TXN, kv.txn(txn)).await;
+        self.reconnecting(generation, result)
+    }
+
+    /// Has another connection made when a request has failed that is sent once: for the next one, and without waiting for it.
+    pub(super) fn reconnecting<T>(&self, generation: u64, result: Result<T, Error>) -> Result<T, Error> {
         if result.as_ref().is_err_and(Error::is_transient) {
-            // For the next request, and without waiting for it.
             let client = self.clone();
             tokio::spawn(async move { client.reconnect(generation).await });
         }

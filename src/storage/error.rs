@@ -40,6 +40,14 @@ pub enum Error {
     /// The revision is not there yet: it is of another cluster, or of before a restore.
     #[error("the revision is in the future")]
     FutureRevision,
+    /// etcd has forgotten what it has said: it was restored from before, or begun anew.
+    #[error("etcd has gone back from revision {seen} to {current}: it was restored from a snapshot, or begun anew")]
+    WentBack {
+        /// The revision that it had.
+        seen: i64,
+        /// The one that it has.
+        current: i64,
+    },
     /// The answer is larger than the client takes at once.
     #[error("the answer of etcd is too large")]
     AnswerTooLarge,

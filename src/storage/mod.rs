@@ -31,6 +31,7 @@ pub use metrics::{Metrics, Operation};
 pub use range::{KeyRange, Ranges};
 pub use requests::{GetResponse, ListResponse};
 pub use rewrap::{Refusal, Rewrap, RewrapOptions, Sealed};
+pub(crate) use store::Keyed;
 pub use store::{
     BoxError, Cause, Codec, Compactor, CompactorState, Compatibility, Corrupt, CorruptItem, DeleteOptions, Encryption,
     GetOptions, InvalidContinue, InvalidResourceVersion, JsonCodec, JsonObject, LeaseManager, LeaseOptions,

@@ -5,8 +5,8 @@ use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, Txn, TxnOp,
 use super::client::{Client, Live, stored_value};
 use super::error::Error;
 use super::metrics::Method;
-use super::range::KeyRange;
-use crate::source::StoredValue;
+use super::range::{KeyRange, Ranges};
+use crate::source::{Source as _, StoredValue};
 
 /// One key at a revision.
 #[derive(Debug)]
@@ -116,6 +116,9 @@ impl Client {
             };
             if list.values.is_empty() {
                 list.count = response.count();
+            }
+            // The header tells where the store is, whatever revision was read.
+            if list.revision == 0 {
                 list.revision = revision_of(response.header());
             }
             let more = response.more();
@@ -146,15 +149,12 @@ impl Client {
     ///
     /// When etcd stays unavailable, or refuses.
     pub async fn keys(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let options = GetOptions::new().with_range(KeyRange::prefix(prefix).end()).with_keys_only();
-        let mut response = match self.range(prefix, options).await {
-            Err(error) if error.is_for_keys_only() => {
-                let list = self.list(prefix, None, 0, 0).await?;
-                return Ok(list.values.into_iter().map(|value| value.key).collect());
-            }
-            response => response?,
-        };
-        Ok(response.take_kvs().into_iter().map(|kv| kv.into_key_value().0).collect())
+        let mut pages = Ranges::new(self, [KeyRange::prefix(prefix)]).keys_only();
+        let mut keys = Vec::new();
+        while let Some(page) = pages.next_page().await? {
+            keys.extend(page.values.into_iter().map(|value| value.key));
+        }
+        Ok(keys)
     }
 
     /// Grants a lease of so many seconds, and gives its ID. etcd chooses it.
@@ -163,9 +163,10 @@ impl Client {
     ///
     /// As etcd answers.
     pub async fn grant_lease(&self, seconds: i64) -> Result<i64, Error> {
-        let Live { client, .. } = self.live().await;
+        let Live { client, generation, .. } = self.live().await;
         let mut leases = client.lease_client();
-        Ok(self.limited(Method::LEASE_GRANT, leases.grant(seconds, None)).await?.id())
+        let granted = self.limited(Method::LEASE_GRANT, leases.grant(seconds, None)).await;
+        Ok(self.reconnecting(generation, granted)?.id())
     }
 
     /// Has etcd forget what was there before a revision. The revision itself can still be read.
@@ -174,9 +175,10 @@ impl Client {
     ///
     /// As etcd answers; [`Error::Compacted`] when it was done already.
     pub async fn compact(&self, revision: i64) -> Result<(), Error> {
-        let Live { client, .. } = self.live().await;
+        let Live { client, generation, .. } = self.live().await;
         let mut kv = client.kv_client();
-        self.limited(Method::COMPACT, kv.compact(revision, None::<CompactionOptions>)).await?;
+        let compacted = self.limited(Method::COMPACT, kv.compact(revision, None::<CompactionOptions>)).await;
+        self.reconnecting(generation, compacted)?;
         Ok(())
     }
 

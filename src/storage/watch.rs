@@ -1,4 +1,7 @@
 use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchClient, WatchStream};
@@ -93,8 +96,12 @@ pub struct Watch {
     range: KeyRange,
     options: WatchOptions,
     stream: Option<WatchStream>,
+    /// A connection that is being made. It is kept when the future that waits for it is dropped.
+    opening: Option<Opening>,
     /// The first revision that was not yielded; 0 until it is known.
     next: i64,
+    /// The highest revision that etcd is known to have had.
+    seen: i64,
     /// Changes of a revision of which more may come: etcd cuts large answers.
     held: Vec<Event>,
     /// What is to be yielded next.
@@ -104,9 +111,23 @@ pub struct Watch {
     /// Whether etcd was asked for that: then some releases answer before they have sent the events up to there.
     asked: bool,
     endpoint: usize,
+    /// Before the next connection.
     pause: Duration,
     reconnects: u64,
     compacted: i64,
+    connected: Arc<AtomicBool>,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, Error>> + Send>>;
+
+/// A watch that etcd has taken.
+struct Opened {
+    stream: WatchStream,
+    response: etcd_client::WatchResponse,
+    endpoint: usize,
+    start: i64,
+    /// The revision of the store.
+    revision: i64,
 }
 
 impl std::fmt::Debug for Watch {
@@ -129,15 +150,18 @@ impl Client {
             range,
             options,
             stream: None,
-            next: options.start_revision,
+            opening: None,
+            next: options.start_revision.max(0),
+            seen: 0,
             held: Vec::new(),
             ready: VecDeque::new(),
             progress: 0,
             asked: false,
             endpoint: 0,
-            pause: FIRST_PAUSE,
+            pause: Duration::ZERO,
             reconnects: 0,
             compacted: 0,
+            connected: Arc::default(),
         }
     }
 }
@@ -148,7 +172,8 @@ impl Watch {
     /// # Errors
     ///
     /// [`Error::Compacted`] when changes from the next revision on are not there any more, [`Watch::compact_revision`] then tells from
-    /// which on they are; and what etcd refuses. When it is not available it is asked again, for ever.
+    /// which on they are; [`Error::WentBack`] when etcd was restored from before what was seen; and what etcd refuses. When it is not
+    /// available it is asked again, for ever.
     pub async fn next(&mut self) -> Result<Watched, Error> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -206,67 +231,64 @@ impl Watch {
         self.reconnects
     }
 
+    /// Whether there is a connection now, for those who wait for changes elsewhere.
+    #[must_use]
+    pub fn connected(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.connected)
+    }
+
     /// What was held is sent once more.
     fn lose(&mut self, why: &str) {
-        tracing::debug!(why, next = self.next, "a watch begins anew");
+        tracing::warn!("the connection of a watch is lost, and made again: {why}");
+        self.connected.store(false, Ordering::Relaxed);
         self.stream = None;
         self.held.clear();
+        self.progress = 0;
         self.reconnects += 1;
+        self.wait_longer();
+    }
+
+    /// What ends again and again is asked for ever more slowly.
+    fn wait_longer(&mut self) {
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        match self.open().await {
-            Ok(()) => Ok(()),
+        let opening = match &mut self.opening {
+            Some(opening) => opening,
+            None => {
+                let opening = open(Begin {
+                    client: self.client.clone(),
+                    range: self.range.clone(),
+                    options: self.options,
+                    next: self.next,
+                    seen: self.seen,
+                    endpoint: self.endpoint,
+                    pause: self.pause,
+                });
+                self.opening.insert(Box::pin(opening))
+            }
+        };
+        let opened = opening.await;
+        self.opening = None;
+        match opened {
+            Ok(Opened { stream, response, endpoint, start, revision }) => {
+                (self.stream, self.endpoint, self.next) = (Some(stream), endpoint, start);
+                self.seen = self.seen.max(revision);
+                self.connected.store(true, Ordering::Relaxed);
+                if self.reconnects > 0 {
+                    tracing::info!(next = self.next, "a watch goes on");
+                }
+                self.take(response)
+            }
             Err(error) if error.is_transient() && !self.client.is_interrupted() => {
                 tracing::debug!(%error, "watching again");
-                tokio::time::sleep(self.pause).await;
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.wait_longer();
                 self.endpoint += 1;
                 Ok(())
             }
             Err(error) => Err(error),
         }
-    }
-
-    async fn open(&mut self) -> Result<(), Error> {
-        let dialer = &self.client.shared.dialer;
-        let first = self.endpoint % dialer.options().endpoints.len();
-        let (at, client) = dialer.dial(first, Leader::Required).await?;
-        self.client.same_cluster(&client).await?;
-        self.endpoint = at;
-        if self.next == 0 {
-            // Asked for before, since kine does not tell when it takes a watch.
-            let response = self.client.limited(Method::RANGE, kv_client(&client).get(self.range.start(), None)).await?;
-            self.next = response.header().map_or(0, etcd_client::ResponseHeader::revision) + 1;
-        }
-        let options = etcd_client::WatchOptions::new().with_range(self.range.end()).with_fragment();
-        let mut options = options.with_start_revision(self.next);
-        if self.options.previous {
-            options = options.with_prev_key();
-        }
-        if self.options.progress_notify {
-            options = options.with_progress_notify();
-        }
-        let mut watches: WatchClient = client.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES);
-        let counted = self.client.metrics().map(|metrics| metrics.call(Method::WATCH));
-        let begun = tokio::time::timeout(CREATE_PATIENCE, async {
-            let mut stream = watches.watch(self.range.start(), Some(options)).await?;
-            Ok((stream.message().await?, stream))
-        });
-        let (response, stream) = match begun.await {
-            Ok(Ok((Some(response), stream))) => (response, stream),
-            Ok(Ok((None, _))) => return Err(Error::Unavailable { message: "the watch has ended at once".to_owned() }),
-            Ok(Err(error)) => {
-                if let Some(counted) = counted {
-                    counted.finish(Some(&error));
-                }
-                return Err(dialer.error(error));
-            }
-            Err(_) => return Err(Error::Unavailable { message: "the watch does not begin".to_owned() }),
-        };
-        self.stream = Some(stream);
-        self.pause = FIRST_PAUSE;
-        self.take(response)
     }
 
     fn take(&mut self, response: etcd_client::WatchResponse) -> Result<(), Error> {
@@ -277,11 +299,12 @@ impl Watch {
         if response.canceled {
             self.stream = None;
             self.held.clear();
-            if response.compact_revision > 0 {
+            self.connected.store(false, Ordering::Relaxed);
+            let message = response.cancel_reason;
+            if response.compact_revision > 0 || message.contains("compacted") {
                 self.compacted = response.compact_revision;
                 return Err(Error::Compacted);
             }
-            let message = response.cancel_reason;
             if message.contains("permission denied") {
                 return Err(Error::PermissionDenied);
             }
@@ -292,6 +315,8 @@ impl Watch {
             return Ok(());
         }
         let revision = response.header.map_or(0, |header| header.revision);
+        self.seen = self.seen.max(revision);
+        self.pause = Duration::ZERO;
         if response.events.is_empty() && self.held.is_empty() {
             if !response.fragment && revision + 1 >= self.next {
                 let sure = if self.asked { self.progress } else { revision };
@@ -312,8 +337,61 @@ impl Watch {
         // Of what was yielded before the connection was lost, etcd has sent nothing: it began at the next revision.
         if let Some(last) = events.last() {
             self.next = last.revision() + 1;
+            self.seen = self.seen.max(last.revision());
             self.ready.push_back(Watched::Events(events));
         }
         Ok(())
+    }
+}
+
+/// What it takes to begin a watch.
+struct Begin {
+    client: Client,
+    range: KeyRange,
+    options: WatchOptions,
+    next: i64,
+    seen: i64,
+    endpoint: usize,
+    pause: Duration,
+}
+
+async fn open(begin: Begin) -> Result<Opened, Error> {
+    let Begin { client, range, options, next, seen, endpoint, pause } = begin;
+    tokio::time::sleep(pause).await;
+    let dialer = &client.shared.dialer;
+    let first = endpoint % dialer.options().endpoints.len();
+    let (endpoint, connection) = dialer.dial(first, Leader::Required).await?;
+    client.same_cluster(&connection).await?;
+    // Linearizable, so that it is not behind anything that was seen; and kine does not tell when it takes a watch.
+    let response = client.limited(Method::RANGE, kv_client(&connection).get(range.start(), None)).await?;
+    let revision = response.header().map_or(0, etcd_client::ResponseHeader::revision);
+    if revision < seen {
+        return Err(Error::WentBack { seen, current: revision });
+    }
+    let start = if next == 0 { revision + 1 } else { next };
+    let mut wanted = etcd_client::WatchOptions::new().with_range(range.end()).with_fragment();
+    wanted = wanted.with_start_revision(start);
+    if options.previous {
+        wanted = wanted.with_prev_key();
+    }
+    if options.progress_notify {
+        wanted = wanted.with_progress_notify();
+    }
+    let mut watches: WatchClient = connection.watch_client().max_decoding_message_size(MAX_ANSWER_BYTES);
+    let counted = client.metrics().map(|metrics| metrics.call(Method::WATCH));
+    let begun = tokio::time::timeout(CREATE_PATIENCE, async {
+        let mut stream = watches.watch(range.start(), Some(wanted)).await?;
+        Ok((stream.message().await?, stream))
+    });
+    match begun.await {
+        Ok(Ok((Some(response), stream))) => Ok(Opened { stream, response, endpoint, start, revision }),
+        Ok(Ok((None, _))) => Err(Error::Unavailable { message: "the watch has ended at once".to_owned() }),
+        Ok(Err(error)) => {
+            if let Some(counted) = counted {
+                counted.finish(Some(&error));
+            }
+            Err(dialer.error(error))
+        }
+        Err(_) => Err(Error::Unavailable { message: "the watch does not begin".to_owned() }),
     }
 }

@@ -270,3 +270,49 @@ fn bookmarks_tell_how_far_the_cache_is() {
         }
     });
 }
+
+/// A watch of one object was shown others whose names begin alike.
+#[test]
+fn a_watch_of_one_object_shows_no_other() {
+    on_both(async |fixture| {
+        let first = fixture.create("ns", "web").await;
+        let cacher = cacher(&fixture, CacherOptions::default()).await;
+        let options = StoreWatchOptions { recursive: false, ..from(first.resource_version()) };
+        let mut watch = cacher.watch(&key("ns", "web"), options).await.unwrap();
+        fixture.create("ns", "web-2").await;
+        let changed = revision(&fixture.set("ns", "web", "1").await.object);
+        assert_eq!(next(&mut watch).await, ("MODIFIED", "web".to_owned(), changed));
+    });
+}
+
+/// Who has listed from etcd, and watches from there a cache that is behind, saw everything up to there once more.
+#[test]
+fn nothing_is_shown_that_was_seen_elsewhere() {
+    on_both(async |fixture| {
+        fixture.create("ns", "a").await;
+        let cacher = cacher(&fixture, CacherOptions::default()).await;
+        fixture.etcd.pause();
+        fixture.etcd.resume();
+        let mut last = 0;
+        for number in 0..20 {
+            last = revision(&fixture.set("ns", "a", &number.to_string()).await.object);
+        }
+        // Perhaps ahead of the cache, as somebody else may be.
+        let mut watch = cacher.watch("/pods", from(&last.to_string())).await.unwrap();
+        let changed = revision(&fixture.set("ns", "a", "last").await.object);
+        assert_eq!(next(&mut watch).await, ("MODIFIED", "a".to_owned(), changed));
+    });
+}
+
+/// Watchers of a cache that was dropped waited for ever.
+#[test]
+fn a_cache_that_is_dropped_ends_its_watches() {
+    on_both(async |fixture| {
+        fixture.create("ns", "a").await;
+        let cacher = cacher(&fixture, CacherOptions::default()).await;
+        let mut watch = cacher.watch("/pods", from("")).await.unwrap();
+        assert_eq!(next(&mut watch).await.1, "a");
+        drop(cacher);
+        assert!(tokio::time::timeout(Duration::from_secs(5), watch.next()).await.unwrap().is_none());
+    });
+}

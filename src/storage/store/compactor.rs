@@ -57,11 +57,16 @@ impl CompactorState {
                 }
                 match client.compact(self.revision).await {
                     // etcd compacts by itself too, where it is told to.
-                    Ok(()) | Err(Error::Compacted) => {}
-                    Err(error) => return Err(error),
+                    Ok(()) | Err(Error::Compacted) => {
+                        tracing::debug!(revision = self.revision, "compacted");
+                        Ok((next, Some(self.revision)))
+                    }
+                    Err(error) => {
+                        // The key is written: whoever is next compacts what is between.
+                        tracing::warn!(%error, revision = self.revision, "etcd was not compacted");
+                        Ok((next, None))
+                    }
                 }
-                tracing::debug!(revision = self.revision, "compacted");
-                Ok((next, Some(self.revision)))
             }
         }
     }
@@ -69,6 +74,10 @@ impl CompactorState {
 
 impl Compactor {
     /// Compacts every interval; never when it is 0, as with `--etcd-compaction-interval=0`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     #[must_use]
     pub fn start(client: &Client, interval: Duration) -> Self {
         let compacted = Arc::new(AtomicI64::new(0));

@@ -63,7 +63,7 @@ pub fn decode_continue(token: &str, key_prefix: &str) -> Result<(String, i64), I
 }
 
 /// As Go's `encoding/json` writes texts.
-fn escaped_for_html(json: &str) -> String {
+pub(super) fn escaped_for_html(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

@@ -16,7 +16,8 @@ pub struct DeleteOptions<O> {
     /// What the caller believes to be stored.
     pub cached: Option<O>,
     /// Deletes what can *not* be read, and nothing else (KEP-3926; `ExpectTransformOrDecodeError` of 1.37): of an object that can be
-    /// read this is refused, also when it was repaired in between. No validation is made, since there is nothing to validate.
+    /// read this is refused, also when it was repaired in between, and of one whose KMS does not answer too. Whether the keys are all
+    /// that there are, is for the caller to know. No validation is made, since there is nothing to validate.
     pub expect_unreadable: bool,
 }
 
@@ -43,6 +44,11 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
         mut validate: impl FnMut(&C::Object) -> Result<(), BoxError>,
     ) -> Result<Option<C::Object>, StorageError> {
         let key = self.prepare_key(key, false)?;
+        if options.expect_unreadable && options.preconditions.is_some() {
+            let message =
+                "nothing can be expected of an object that cannot be read: leave the preconditions out".to_owned();
+            return Err(StorageError::BadRequest { message });
+        }
         let expect = if options.expect_unreadable { Expect::Unreadable } else { Expect::Readable };
         let read = || self.read_state(&key, false, expect);
         // What somebody believes of an object that nobody can read says nothing.

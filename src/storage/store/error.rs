@@ -278,6 +278,17 @@ impl StorageError {
         matches!(self, Self::Expired { .. })
     }
 
+    /// Whether the value may be readable later: a KMS was not asked, or has not answered.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Internal { source, .. } => source
+                .causes()
+                .any(|cause| matches!(cause, transformer::Error::Kms { failure, .. } if !failure.is_final())),
+            Self::CorruptObject { source, .. } => source.may_pass(),
+            _ => false,
+        }
+    }
+
     /// Whether the stored value cannot be read, however it is told.
     #[must_use]
     pub const fn is_corrupt(&self) -> bool {

@@ -98,7 +98,8 @@ pub(super) fn check_minimum(resource_version: &str, revision: i64) -> Result<(),
 /// A write that was not answered may have been made.
 pub(super) fn unknown_outcome(key: &str, expected_revision: i64, error: Error) -> StorageError {
     match error {
-        Error::Unavailable { .. } => {
+        // The write that fills the database is made, and answered as if it were not.
+        Error::Unavailable { .. } | Error::NoSpace => {
             StorageError::UnknownOutcome { key: key.to_owned(), expected_revision, source: Box::new(error) }
         }
         error => StorageError::Etcd(error),

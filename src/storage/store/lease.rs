@@ -59,6 +59,9 @@ pub struct LeaseManager {
     last: Mutex<Last>,
 }
 
+/// The longest time that etcd takes, in seconds.
+const MAX_TTL: u64 = 9_000_000_000;
+
 #[derive(Clone, Copy, Default)]
 struct Last {
     id: i64,
@@ -86,6 +89,7 @@ impl LeaseManager {
     ///
     /// When etcd grants none.
     pub async fn get_lease(&self, ttl: u64) -> Result<i64, Error> {
+        let ttl = ttl.min(MAX_TTL);
         let mut last = self.last.lock().await;
         let now = Instant::now();
         let (wanted, reuse) = (Duration::from_secs(ttl), Duration::from_secs(self.options.reuse_seconds(ttl)));
@@ -94,7 +98,7 @@ impl LeaseManager {
         if fits && last.objects <= self.options.max_object_count {
             return Ok(last.id);
         }
-        let granted = ttl.saturating_add(reuse.as_secs());
+        let granted = (ttl + reuse.as_secs()).min(MAX_TTL);
         let id = self.client.grant_lease(i64::try_from(granted).unwrap_or(i64::MAX)).await?;
         if let Some(metrics) = &self.metrics {
             metrics.lease_replaced(last.objects);

@@ -155,7 +155,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
             if revision == 0 {
                 revision = page.revision;
             }
-            let rest = page.count - options.limit;
+            let count = page.count;
             let wanted = if paging { usize::try_from(options.limit).unwrap_or(usize::MAX) } else { usize::MAX };
             let taken = self.take_page(page.values, wanted, options, &mut items, &mut trouble).await?;
             evaluated += taken.evaluated;
@@ -164,7 +164,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
             if stop {
                 if has_more && let Some(last) = taken.last {
                     next = Some([&last[..], b"\0"].concat());
-                    remaining = options.predicate.is_empty().then_some(rest);
+                    remaining = options.predicate.is_empty().then_some(count - taken.looked_at);
                 }
                 break;
             }
@@ -226,7 +226,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     ) -> Result<Taken, StorageError> {
         self.inner.sizes.note_all(&values);
         self.inner.transformer.prepare_read(&values.iter().collect::<Vec<_>>()).await;
-        let mut taken = Taken { evaluated: 0, more: false, last: None };
+        let mut taken = Taken { looked_at: 0, evaluated: 0, more: false, last: None };
         // Behind a selector, what comes after the last object that is wanted must not be opened.
         let in_parallel = values.len() >= PARALLEL && (options.predicate.is_empty() || wanted == usize::MAX);
         if in_parallel {
@@ -271,6 +271,8 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
 
 /// What was taken from a page.
 struct Taken {
+    /// Those too that cannot be read.
+    looked_at: i64,
     evaluated: usize,
     /// Whether there was more than was wanted.
     more: bool,
@@ -287,6 +289,7 @@ impl Taken {
         items: &mut Vec<O>,
         trouble: &mut Trouble,
     ) -> Result<(), StorageError> {
+        self.looked_at += 1;
         match object {
             Ok(object) => {
                 self.evaluated += 1;
@@ -330,12 +333,15 @@ fn validate<O>(prefix: &str, options: &ListOptions<O>) -> Result<Start, StorageE
 
 /// The revision of a list is not there any more.
 fn compacted(token: &str, at: Option<&[u8]>, prefix: &str) -> StorageError {
-    let expired = |message: &str, continue_token| StorageError::Expired { message: message.to_owned(), continue_token };
-    match at.filter(|_| !token.is_empty()) {
-        None => expired(TOO_OLD, None),
-        Some(at) => match encode_continue(at, prefix, -1) {
-            Ok(token) => expired(INCONSISTENT_CONTINUE, Some(token)),
-            Err(_) => expired(CONTINUE_TOO_OLD, None),
-        },
+    match token.is_empty() {
+        true => StorageError::Expired { message: TOO_OLD.to_owned(), continue_token: None },
+        false => compacted_continue(at, prefix),
     }
+}
+
+/// The same of a list that goes on: with a token that does so at a newer revision.
+pub(super) fn compacted_continue(at: Option<&[u8]>, prefix: &str) -> StorageError {
+    let token = at.and_then(|at| encode_continue(at, prefix, -1).ok());
+    let message = if token.is_some() { INCONSISTENT_CONTINUE } else { CONTINUE_TOO_OLD };
+    StorageError::Expired { message: message.to_owned(), continue_token: token }
 }

@@ -35,6 +35,7 @@ pub use stats::Stats;
 pub use transformer::{Encryption, StorageTransformer};
 pub use update::{ResponseMeta, Updated};
 pub use versioner::{InvalidResourceVersion, Versioner};
+pub(crate) use watch::Keyed;
 pub use watch::{OnFailure, StoreWatchOptions, WatchEvent, WatchStream};
 
 use super::client::Client;
@@ -206,10 +207,11 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     /// Turns a plaintext into what is stored.
     async fn seal(&self, plaintext: &[u8], key: &str) -> Result<Vec<u8>, StorageError> {
         let internal = |source| StorageError::Internal { key: None, source };
-        self.inner.transformer.prepare_write().await.map_err(internal)?;
         let begun = Instant::now();
         let mut sealed = Vec::new();
-        let result = self.inner.transformer.seal(plaintext, DataContext::new(key.as_bytes()), &mut sealed);
+        let context = DataContext::new(key.as_bytes());
+        let prepared = self.inner.transformer.prepare_write().await;
+        let result = prepared.and_then(|()| self.inner.transformer.seal(plaintext, context, &mut sealed));
         if let Some(metrics) = self.metrics() {
             let (took, status) = (begun.elapsed(), if result.is_ok() { "OK" } else { "unknown-non-grpc" });
             for prefix in self.inner.transformer.write_prefixes() {

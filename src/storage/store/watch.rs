@@ -88,8 +88,15 @@ pub struct WatchStream<O> {
     start: Arc<AtomicI64>,
 }
 
-/// An event, and the etcd key of its object; empty where there is none.
-pub(crate) type Keyed<O> = (Vec<u8>, WatchEvent<O>);
+/// An event, with what etcd says of it: objects need not say it.
+#[derive(Debug)]
+pub(crate) struct Keyed<O> {
+    /// The etcd key; empty where there is none.
+    pub(crate) key: Vec<u8>,
+    /// The revision of the change.
+    pub(crate) revision: i64,
+    pub(crate) event: WatchEvent<O>,
+}
 
 impl<O> WatchStream<O> {
     /// How many events wait to be taken at most.
@@ -97,7 +104,7 @@ impl<O> WatchStream<O> {
 
     /// The next event; nothing when the watch has ended.
     pub async fn next(&mut self) -> Option<WatchEvent<O>> {
-        Some(self.events.recv().await?.1)
+        Some(self.events.recv().await?.event)
     }
 
     /// The same with the key of its object.
@@ -107,7 +114,7 @@ impl<O> WatchStream<O> {
 
     /// The same for those who poll.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent<O>>> {
-        self.events.poll_recv(context).map(|event| event.map(|(_, event)| event))
+        self.events.poll_recv(context).map(|keyed| keyed.map(|keyed| keyed.event))
     }
 
     /// Ends the watch. Events that wait already can still be taken.
@@ -143,6 +150,10 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
     /// # Errors
     ///
     /// [`StorageError::InvalidKey`] and [`StorageError::BadRequest`]. What happens later is an event.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
     pub fn watch(
         &self,
         key: &str,
@@ -238,11 +249,11 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
     }
 
     async fn send(&self, event: WatchEvent<C::Object>) -> Result<(), Gone> {
-        self.send_of(Vec::new(), event).await
+        self.send_of(Vec::new(), 0, event).await
     }
 
-    async fn send_of(&self, key: Vec<u8>, event: WatchEvent<C::Object>) -> Result<(), Gone> {
-        self.sender.send((key, event)).await.map_err(|_| Gone)
+    async fn send_of(&self, key: Vec<u8>, revision: i64, event: WatchEvent<C::Object>) -> Result<(), Gone> {
+        self.sender.send(Keyed { key, revision, event }).await.map_err(|_| Gone)
     }
 
     async fn watch(&self, asked: i64, mut requests: mpsc::Receiver<()>) -> Result<(), End> {
@@ -280,20 +291,15 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
                 () = self.sender.closed() => return Err(End::Gone),
             };
             match watched {
-                Ok(Watched::Events(events)) => {
-                    let resource_version = events.last().map_or(0, Event::revision);
-                    self.events(events).await?;
-                    if self.marks == Marks::Wanted {
-                        self.send(WatchEvent::Bookmark { resource_version, initial_events_end: false }).await?;
-                    }
-                }
+                Ok(Watched::Events(events)) => self.events(events).await?,
                 Ok(Watched::Progress { revision }) => {
                     if let Some(metrics) = self.store.metrics() {
                         metrics.bookmark(self.store.resource());
                     }
                     self.send(WatchEvent::Bookmark { resource_version: revision, initial_events_end: false }).await?;
                 }
-                Err(Error::Compacted) => {
+                // Of what came since, nothing is known either.
+                Err(Error::Compacted | Error::WentBack { .. }) => {
                     let message = TOO_OLD.to_owned();
                     return Err(StorageError::Expired { message, continue_token: None }.into());
                 }
@@ -323,33 +329,30 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
         loop {
             let values = if self.options.recursive {
                 let list = client.list(prefix, at.as_deref(), SYNC_PAGE, revision);
-                let page = self.store.request(Operation::List, list).await.map_err(|error| self.sync_failed(error))?;
+                let page = self.store.request(Operation::List, list).await;
+                let page = page.map_err(|error| self.sync_failed(error, at.as_deref()))?;
                 let more = (page.values.len() as i64) < page.count;
                 revision = if revision == 0 { page.revision } else { revision };
                 at = page.values.last().filter(|_| more).map(|last| [&last.key[..], b"\0"].concat());
                 page.values
             } else {
                 let got = self.store.request(Operation::Get, client.get_at(prefix, 0)).await;
-                let got = got.map_err(|error| self.sync_failed(error))?;
+                let got = got.map_err(|error| self.sync_failed(error, None))?;
                 revision = got.revision;
                 got.value.into_iter().collect()
             };
             let created = values.into_iter().map(|value| Event { kind: EventKind::Created, value, previous: None });
-            self.transform_and_send(created.collect()).await?;
+            self.transform_and_send(created.collect(), Marks::None).await?;
             if at.is_none() {
                 return Ok(revision);
             }
         }
     }
 
-    fn sync_failed(&self, error: Error) -> StorageError {
+    /// Upstream tells it as it does of a list that goes on.
+    fn sync_failed(&self, error: Error, at: Option<&[u8]>) -> StorageError {
         match error {
-            Error::Compacted => StorageError::Expired {
-                message: "The provided continue parameter is too old to display a consistent list result. \
-                                                  You can start a new list without the continue parameter."
-                    .to_owned(),
-                continue_token: None,
-            },
+            Error::Compacted => super::list::compacted_continue(at, &self.key),
             error => StorageError::Etcd(error),
         }
     }
@@ -358,10 +361,18 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
         if let Some(metrics) = self.store.metrics() {
             metrics.events(self.store.resource(), events.len());
         }
-        self.transform_and_send(events).await
+        self.transform_and_send(events, self.marks).await
     }
 
-    async fn transform_and_send(&self, events: Vec<Event>) -> Result<(), End> {
+    /// Tells that everything of a revision was sent.
+    async fn mark(&self, resource_version: i64, marks: Marks) -> Result<(), Gone> {
+        if marks == Marks::Wanted {
+            self.send(WatchEvent::Bookmark { resource_version, initial_events_end: false }).await?;
+        }
+        Ok(())
+    }
+
+    async fn transform_and_send(&self, events: Vec<Event>, marks: Marks) -> Result<(), End> {
         let needs_previous = |event: &Event| event.kind == EventKind::Deleted || !self.options.predicate.is_empty();
         let values: Vec<&StoredValue> = events
             .iter()
@@ -371,15 +382,23 @@ impl<C: Codec, T: StorageTransformer> Watching<C, T> {
             })
             .collect();
         self.store.inner.transformer.prepare_read(&values).await;
+        let mut last = None;
         for event in events {
+            let revision = event.revision();
+            if let Some(last) = last.replace(revision).filter(|last| *last != revision) {
+                self.mark(last, marks).await?;
+            }
             match self.transform(&event) {
-                Ok(Some(sent)) => self.send_of(event.value.key, sent).await?,
+                Ok(Some(sent)) => self.send_of(event.value.key, revision, sent).await?,
                 Ok(None) => {}
                 Err(error) if self.options.on_failure == OnFailure::Report => {
-                    self.send_of(event.value.key, WatchEvent::Error(error.status(Verb::Watch))).await?;
+                    self.send_of(event.value.key, revision, WatchEvent::Error(error.status(Verb::Watch))).await?;
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        if let Some(last) = last {
+            self.mark(last, marks).await?;
         }
         Ok(())
     }

@@ -30,6 +30,8 @@ fn t49_test_get_reuse_duration_seconds_and_lease_max_object_count() {
         let manager = LeaseManager::new(fixture.client.clone(), options, None);
         let short: BTreeSet<_> = [manager.get_lease(15).await.unwrap(), manager.get_lease(15).await.unwrap()].into();
         assert_eq!(short.len(), 2);
+        // More than etcd takes; it was a panic.
+        assert_eq!(manager.get_lease(u64::MAX).await.unwrap(), manager.get_lease(u64::MAX).await.unwrap());
         // Another time to live needs another lease.
         let long = manager.get_lease(3600).await.unwrap();
         assert_eq!(manager.get_lease(3600).await.unwrap(), long);

@@ -303,3 +303,37 @@ fn t38_test_linearized_read_revision_invariant() {
         assert_eq!(list().await, before);
     });
 }
+
+/// A list that takes several answers, because one would be larger than is taken, was read at the latest revision from the second on.
+#[test]
+fn a_list_in_several_answers_is_of_one_revision() {
+    on_both(async |fixture| {
+        let large = |name: &str, filling: &str| {
+            let mut pod = pod("ns", name);
+            pod.fields_mut().insert("data".to_owned(), filling.repeat(1_000_000).into());
+            pod
+        };
+        for number in 0..40 {
+            let name = format!("pod-{number:02}");
+            fixture.store.create(&key("ns", &name), &large(&name, "a"), None).await.unwrap();
+        }
+        let revision = fixture.etcd.client().revision();
+        let change = |_: JsonObject, _: atrest::storage::ResponseMeta| {
+            Ok((large("pod-39", "b"), atrest::storage::LeasePolicy::Upstream(None)))
+        };
+        fixture.store.guaranteed_update("/pods/ns/pod-39", false, None, None, change).await.unwrap();
+        let list = fixture.list("/pods", exact(revision)).await.unwrap();
+        assert_eq!((list.items.len(), list.resource_version), (40, revision));
+        assert_eq!(list.items[39].fields()["data"].as_str().unwrap().get(..1), Some("a"));
+    });
+}
+
+#[test]
+fn what_remains_is_counted_also_when_some_cannot_be_read() {
+    on_both(async |fixture| {
+        with_bad_ones(&fixture, 11, 5).await;
+        let options = ListOptions { corrupt: Corrupt::Collect, ..limited(10) };
+        let first = fixture.list("/pods", options).await.unwrap();
+        assert_eq!((first.items.len(), first.corrupt.len(), first.remaining_item_count), (10, 5, Some(1)));
+    });
+}

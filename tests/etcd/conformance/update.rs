@@ -1,7 +1,8 @@
 use std::sync::{Arc, Barrier};
 
 use atrest::storage::{
-    JsonObject, LeasePolicy, Preconditions, ResponseMeta, StorageError, StoreWatchOptions, StoredObject as _, Verb,
+    Codec as _, JsonCodec, JsonObject, LeasePolicy, Preconditions, ResponseMeta, StorageError, StoreWatchOptions,
+    StoredObject as _, Verb,
 };
 use serde_json::json;
 
@@ -190,7 +191,7 @@ fn t18_run_test_guaranteed_update_with_suggestion_and_conflict() {
 #[test]
 fn t19_run_test_guaranteed_update_checks_stored_data() {
     on_both(async |fixture| {
-        let canonical = serde_json::to_vec(pod("ns", "foo").fields()).unwrap();
+        let canonical = JsonCodec.encode(&pod("ns", "foo")).unwrap();
         let stored = [PREFIX, b" ", &canonical].concat();
         let revision = fixture.etcd.client().put(etcd_key("ns", "foo"), stored);
         let mut cached = pod("ns", "foo");

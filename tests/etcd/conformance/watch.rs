@@ -374,3 +374,42 @@ fn a_slow_watcher_gets_everything_in_the_end() {
         assert_eq!(seen, revisions);
     });
 }
+
+/// etcd was restored from an older snapshot while somebody watched, and he waited for a revision that comes again much later: what was
+/// written in between he never saw.
+#[test]
+fn a_watch_ends_when_etcd_has_gone_back() {
+    for version in crate::support::Version::ALL {
+        crate::fixture::block_on(async {
+            let etcd = crate::support::Etcd::start(version);
+            let mut fixture = Fixture::new(etcd, |_| {}).await;
+            let first = fixture.create("ns", "a").await;
+            let copy = tempfile::tempdir().unwrap();
+            let old = copy.path().join("old");
+            tokio::task::block_in_place(|| {
+                fixture.etcd.kill();
+                copy_all(&fixture.etcd.data_dir(), &old);
+                fixture.etcd.restart();
+            });
+            let mut watch = fixture.watch(from(first.resource_version()));
+            for number in 0..5 {
+                fixture.set("ns", "a", &number.to_string()).await;
+                next(&mut watch).await;
+            }
+            tokio::task::block_in_place(|| {
+                fixture.etcd.kill();
+                std::fs::remove_dir_all(fixture.etcd.data_dir()).unwrap();
+                copy_all(&old, &fixture.etcd.data_dir());
+                fixture.etcd.restart();
+            });
+            let (code, reason, _) = status(&next(&mut watch).await);
+            assert_eq!((code, reason), (410, "Expired"));
+            assert_eq!(watch.next().await, None);
+        });
+    }
+}
+
+fn copy_all(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}

@@ -68,6 +68,9 @@ pub(super) async fn run(args: &RekeyArgs, quiet: bool) -> Result<u8, Failure> {
                 super::warn(false, format_args!("{}: {failure}", etcd.name));
                 if let Some(whole) = &mut whole {
                     whole.complete = false;
+                    // What the other etcd needs is not known.
+                    whole.keys_unused.clear();
+                    (whole.verified, whole.still_stale) = (false, None);
                     whole.notes.push(format!("{} was not rotated: {failure}", etcd.name));
                 }
                 break;
