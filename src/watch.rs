@@ -1,7 +1,7 @@
 //! Shows changes of etcd as they happen, decrypted: what an API server's watch shows, with the key that each value is stored under, also
 //! while no API server runs, and of what no API server can read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,11 +93,14 @@ enum Message {
         revision: i64,
     },
     Progress(i64),
+    /// Whether there is a connection, from now on.
+    Watching(Arc<AtomicBool>),
 }
 
-type Sent = (usize, Result<Message, WatchError>);
+/// Of which etcd, and of which range of keys.
+type Sent = ((usize, usize), Result<Message, WatchError>);
 
-/// Hands each change to `visit`, in the order of the revisions of each etcd.
+/// Hands each change to `visit`, in the order of the revisions of each range of keys: of each prefix of API servers, in each etcd.
 ///
 /// # Errors
 ///
@@ -114,7 +117,7 @@ pub async fn watch(
     let mut tasks = JoinSet::new();
     let prefixes = options.get.selection.prefixes().unwrap_or_default();
     for (backend, Backend { client, .. }) in backends.iter().enumerate() {
-        for prefix in &prefixes {
+        for (range, prefix) in prefixes.iter().enumerate() {
             let follow = Follow {
                 client: client.clone(),
                 prefix: prefix.clone(),
@@ -123,7 +126,7 @@ pub async fn watch(
                 bookmarks: options.bookmarks,
                 known: BTreeSet::new(),
                 sender: sender.clone(),
-                backend,
+                place: (backend, range),
             };
             tasks.spawn(follow.run(options.since));
         }
@@ -131,20 +134,28 @@ pub async fn watch(
     drop(sender);
     let deadline = options.time.map(|time| Instant::now() + time);
     let report = WatchReport::default();
-    let mut watching = Watching { backends, options, salt: salt(), relisted: BTreeSet::new(), report, visit };
+    let places = (0..backends.len()).flat_map(|backend| (0..prefixes.len()).map(move |range| (backend, range)));
+    let mut watching = Watching {
+        backends,
+        options,
+        salt: salt(),
+        relisted: BTreeSet::new(),
+        progress: places.map(|place| (place, 0)).collect(),
+        connected: BTreeMap::new(),
+        report,
+        visit,
+    };
     loop {
         let until = deadline.map_or_else(|| Instant::now() + LOOK, |deadline| deadline.min(Instant::now() + LOOK));
         let sent = tokio::time::timeout_at(until, messages.recv()).await;
         let is_over = stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         match sent {
-            Ok(Some((backend, message))) => {
-                watching.take(backend, message?, kms, is_here, stop).await;
-            }
-            Ok(None) => return Ok(watching.report),
+            Ok(Some((place, message))) => watching.take(place, message?, kms, is_here, stop).await,
+            Ok(None) => return Ok(watching.finish()),
             Err(_) => {}
         }
         if is_over || watching.is_enough() {
-            return Ok(watching.report);
+            return Ok(watching.finish());
         }
     }
 }
@@ -167,7 +178,7 @@ struct Follow {
     /// The keys that are there, as far as they are needed to tell which have gone.
     known: BTreeSet<Vec<u8>>,
     sender: mpsc::Sender<Sent>,
-    backend: usize,
+    place: (usize, usize),
 }
 
 /// Nobody listens any more.
@@ -176,30 +187,29 @@ struct Gone;
 impl Follow {
     async fn run(mut self, since: Option<i64>) {
         if let Err(error) = self.follow(since).await {
-            _ = self.sender.send((self.backend, Err(error))).await;
+            _ = self.sender.send((self.place, Err(error))).await;
         }
     }
 
     async fn send(&self, message: Message) -> Result<(), Gone> {
-        self.sender.send((self.backend, Ok(message))).await.map_err(|_| Gone)
+        self.sender.send((self.place, Ok(message))).await.map_err(|_| Gone)
     }
 
     async fn follow(&mut self, since: Option<i64>) -> Result<(), WatchError> {
         let mut after = match since {
             Some(since) => {
-                let current = self.client.get_at(b"/", 0).await?.revision;
+                let current = self.client.get_at(&self.prefix, 0).await?.revision;
                 if since > current {
                     // etcd would wait, and not say why.
                     return Err(WatchError::Future { since, current });
+                }
+                if self.relist {
+                    self.learn_keys(since).await?;
                 }
                 since
             }
             None => self.begin().await?,
         };
-        if since.is_some() && self.list_first {
-            // What is there now, and then what has changed since: in this order nothing is missing.
-            after = self.begin().await?;
-        }
         loop {
             let watch_options = WatchOptions {
                 start_revision: after.saturating_add(1),
@@ -207,6 +217,10 @@ impl Follow {
                 progress_notify: self.bookmarks,
             };
             let mut watch = self.client.watch(KeyRange::prefix(&self.prefix), watch_options);
+            let connected = Message::Watching(watch.connected());
+            if self.send(connected).await.is_err() {
+                return Ok(());
+            }
             let compacted = loop {
                 let message = match watch.next().await {
                     Ok(Watched::Events(events)) => {
@@ -215,6 +229,7 @@ impl Follow {
                     }
                     Ok(Watched::Progress { revision }) => Message::Progress(revision),
                     Err(Error::Compacted) => break watch.compact_revision(),
+                    Err(Error::WentBack { .. }) if self.relist => break 0,
                     Err(error) => return Err(error.into()),
                 };
                 if self.send(message).await.is_err() {
@@ -232,12 +247,26 @@ impl Follow {
         }
     }
 
+    /// Learns which keys there were at a revision, as far as that is known still.
+    async fn learn_keys(&mut self, revision: i64) -> Result<(), WatchError> {
+        let pages = Ranges::of_prefixes(&self.client, std::slice::from_ref(&self.prefix));
+        let mut pages = pages.keys_only().at_revision(Some(revision));
+        while let Some(page) = pages.next_page().await? {
+            self.known.extend(page.values.into_iter().map(|value| value.key));
+        }
+        if !pages.is_consistent() {
+            // It is compacted: these were read at a later one.
+            self.known.clear();
+        }
+        Ok(())
+    }
+
     /// Learns what is there, as far as that is wanted, and the revision at which it is.
     async fn begin(&mut self) -> Result<i64, WatchError> {
         let mut pages = Ranges::of_prefixes(&self.client, std::slice::from_ref(&self.prefix));
         if !self.list_first {
             if !self.relist {
-                return Ok(self.client.get_at(b"/", 0).await?.revision);
+                return Ok(self.client.get_at(&self.prefix, 0).await?.revision);
             }
             pages = pages.keys_only();
         }
@@ -255,10 +284,8 @@ impl Follow {
                 }
             }
         }
-        match first {
-            Some(revision) => Ok(revision),
-            None => Ok(self.client.get_at(b"/", 0).await?.revision),
-        }
+        // Of an empty range too the revision is known at which it was empty.
+        Ok(first.or_else(|| pages.revision()).unwrap_or(0))
     }
 
     fn note(&mut self, events: &[Event]) {
@@ -276,7 +303,7 @@ impl Follow {
 
     /// Shows what is there and is newer than what was seen, and what has gone.
     async fn list_again(&mut self, since: i64) -> Result<Result<i64, Gone>, WatchError> {
-        let revision = self.client.get_at(b"/", 0).await?.revision;
+        let revision = self.client.get_at(&self.prefix, 0).await?.revision;
         if self.send(Message::Relisted { since, revision }).await.is_err() {
             return Ok(Err(Gone));
         }
@@ -285,7 +312,8 @@ impl Follow {
         let mut there = BTreeSet::new();
         while let Some(mut page) = pages.next_page().await? {
             there.extend(page.values.iter().map(|value| value.key.clone()));
-            page.values.retain(|value| value.mod_revision > since);
+            // In a store that has gone back, nothing that was seen says anything.
+            page.values.retain(|value| value.mod_revision > since || revision < since);
             let known = page.values.iter().map(|value| self.known.contains(&value.key)).collect();
             if self.send(Message::Listed { values: page.values, known }).await.is_err() {
                 return Ok(Err(Gone));
@@ -308,6 +336,9 @@ struct Watching<'a> {
     salt: [u8; 32],
     /// Of which etcd changes are missing after which revision, as was told.
     relisted: BTreeSet<(usize, i64)>,
+    /// How far each range of keys of each etcd is.
+    progress: BTreeMap<(usize, usize), i64>,
+    connected: BTreeMap<(usize, usize), Arc<AtomicBool>>,
     report: WatchReport,
     visit: &'a mut (dyn FnMut(WatchRow) + Send),
 }
@@ -317,17 +348,36 @@ impl Watching<'_> {
         self.options.max_events.is_some_and(|max| self.report.events >= max)
     }
 
+    /// Whoever is not connected does not know whether anything has changed.
+    fn finish(mut self) -> WatchReport {
+        self.report.connected = self.connected.values().all(|connected| connected.load(Ordering::Relaxed));
+        self.report
+    }
+
+    /// What one range of keys is at, and the bookmark that this makes: all ranges of an etcd have come so far.
+    fn advance(&mut self, place: (usize, usize), revision: i64) -> Option<i64> {
+        let of_etcd = |progress: &BTreeMap<(usize, usize), i64>| {
+            progress.range((place.0, 0)..=(place.0, usize::MAX)).map(|(_, revision)| *revision).min()
+        };
+        let before = of_etcd(&self.progress);
+        self.progress.insert(place, revision);
+        of_etcd(&self.progress).filter(|now| Some(*now) > before && *now > 0)
+    }
+
     async fn take(
         &mut self,
-        backend: usize,
+        place: (usize, usize),
         message: Message,
         kms: &impl DekResolver,
         is_here: &(dyn Fn(usize, &[u8]) -> bool + Sync),
         stop: &AtomicBool,
     ) {
+        let backend = place.0;
         let wanted = |key: &[u8]| is_here(backend, key) && get::selects(&self.options.get, key);
         match message {
             Message::Events(mut events) => {
+                let last = events.last().map_or(0, Event::revision);
+                self.advance(place, last);
                 events.retain(|event| wanted(&event.value.key));
                 self.resolve(events.iter().flat_map(Event::values), kms, stop).await;
                 events.iter().for_each(|event| self.show(backend, event));
@@ -365,7 +415,12 @@ impl Watching<'_> {
                     format!("changes after revision {since} are compacted away: what is there at {revision} follows");
                 self.mark(backend, ChangeType::Relisted, revision, message);
             }
-            Message::Progress(revision) => self.mark(backend, ChangeType::Bookmark, revision, String::new()),
+            Message::Progress(revision) => {
+                if let Some(revision) = self.advance(place, revision) {
+                    self.mark(backend, ChangeType::Bookmark, revision, String::new());
+                }
+            }
+            Message::Watching(connected) => _ = self.connected.insert(place, connected),
         }
     }
 
@@ -435,6 +490,12 @@ impl Watching<'_> {
                 object.set_resource_version(event.revision());
                 let found = finding.map_or((judged.class, String::new()), |finding| (finding.class, finding.message));
                 (Some(found.0), found.1, Some(object.value))
+            }
+            Some(Read::Unreadable(row)) if row.message.is_empty() => {
+                // What the other values under the key would tell.
+                let message =
+                    "authentication failed: another key wrote it, or it is damaged; `atrest verify` tells which";
+                (Some(row.class), message.to_owned(), None)
             }
             Some(Read::Unreadable(row)) => (Some(row.class), row.message, None),
             // What has gone while nobody looked.

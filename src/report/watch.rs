@@ -65,7 +65,7 @@ pub struct WatchRow {
 }
 
 /// What was watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WatchReport {
     /// How many changes were shown.
     pub events: u64,
@@ -73,4 +73,12 @@ pub struct WatchReport {
     pub unreadable: u64,
     /// How often changes are missing, because etcd had them no longer.
     pub relisted: u64,
+    /// Whether there was a connection at the end: otherwise nothing is known of what has changed since it was lost.
+    pub connected: bool,
+}
+
+impl Default for WatchReport {
+    fn default() -> Self {
+        Self { events: 0, unreadable: 0, relisted: 0, connected: true }
+    }
 }

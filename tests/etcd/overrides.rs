@@ -68,8 +68,7 @@ fn scan_and_verify_read_every_etcd_and_tell_what_nobody_reads() {
         assert_eq!(groups(&alone), [("events".to_owned(), 1), ("secrets".to_owned(), 2)]);
         let scan = pair.run("scan", &["-o", "json"]);
         assert_eq!((groups(&scan), scan.code), (vec![("events".to_owned(), 4), ("secrets".to_owned(), 2)], Some(0)));
-        let note =
-            "1 values are where --etcd-servers-overrides has API servers look for others: none of them reads these";
+        let note = "1 values are where --etcd-servers-overrides has API servers look for others: none of them reads these (/registry/events/ns/left)";
         assert!(scan.stdout.contains(note), "{}", scan.stdout);
         let verify = pair.run("verify", &["--encryption-provider-config", "config.yaml", "-o", "json"]);
         let report: Value = serde_json::from_str(&verify.stdout).unwrap();
@@ -105,12 +104,26 @@ fn rekey_rotates_every_etcd_and_has_one_report() {
         assert_eq!((lines("journal.jsonl"), lines("journal.jsonl.2")), (3, 3));
         let again = pair.run("rekey", &[&args[..], &["--yes", "--journal", "journal.jsonl"]].concat());
         assert_eq!((again.code, &again.json(0)["rewritten"]), (Some(0), &0.into()), "{}", again.stderr);
+        // The same etcd twice would be counted twice.
+        let twice = format!("/events#{}", pair.main.endpoint());
+        let twice = pair.workshop.run(&pair.main, "scan", ["--etcd-servers-overrides", &twice]);
+        assert_eq!(twice.code, Some(2));
+        assert!(twice.stderr.contains("is one of --endpoints: leave it out"), "{}", twice.stderr);
         // One etcd that cannot be reached is told, and nothing is written.
         let overrides = "/events#http://127.0.0.1:1";
         let refused = ["--etcd-servers-overrides", overrides, "--dial-timeout", "1s", "--yes", "--no-journal"];
         let refused = [&args[..], &refused].concat();
         let refused = pair.workshop.run(&pair.main, "rekey", refused);
         assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+        let which = "this is about the etcd of /events, which --etcd-servers-overrides names";
+        assert!(refused.stderr.contains(which), "{}", refused.stderr);
+        // Revisions are of one etcd.
+        let watch = pair.run("watch", &["--since-revision", "1"]);
+        assert_eq!(watch.code, Some(2));
+        assert!(watch.stderr.contains("is stored in several: name the resources of one"), "{}", watch.stderr);
+        let watch = pair.run("watch", &["events", "--since-revision", "1", "--max-events", "1", "-o", "name"]);
+        assert_eq!((watch.code, watch.stdout.as_str()), (Some(1), "/registry/events/ns/1\n"), "{}", watch.stderr);
+        assert_eq!(pair.run("scan", &["--revision", "1"]).code, Some(2));
     }
 }
 

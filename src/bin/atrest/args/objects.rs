@@ -43,14 +43,14 @@ pub(crate) struct WatchArgs {
     /// Name of the object
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Only objects with these labels, as `app=web,tier!=test`
+    /// Only objects with these labels, as `app=web,tier!=test`, and what cannot be read
     #[arg(short = 'l', long, value_parser = LabelSelector::parse, value_name = "SELECTOR")]
     pub(crate) selector: Option<LabelSelector>,
     /// Changes after this revision, as far as etcd still has them, and then those to come
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "N")]
     pub(crate) since_revision: Option<i64>,
     /// Show what is there first
-    #[arg(long)]
+    #[arg(long, conflicts_with = "since_revision")]
     pub(crate) list_first: bool,
     /// When changes are compacted away, show what is there in their place, and go on
     #[arg(long)]

@@ -73,12 +73,39 @@ impl Etcd {
 
     /// All etcds of an API server, the one with most first.
     pub(super) async fn connect_all(args: &EtcdArgs, overrides: &ServersOverrides) -> Result<Vec<Self>, Failure> {
+        refuse_twice(args, overrides)?;
         let mut all = vec![Self::connect(args).await?];
-        for (backend, servers) in overrides.backends().iter().enumerate() {
-            let Self { client, name } = Self::connect_to(args, servers, "--etcd-servers-overrides").await?;
-            all.push(Self { client, name: name_of_backend(overrides, backend, &name) });
+        for backend in 0..overrides.backends().len() {
+            all.push(Self::connect_override(args, overrides, backend).await?);
         }
         Ok(all)
+    }
+
+    /// Those of them in which something of the selection may be, with their numbers among the overrides; none for where everything else is.
+    pub(super) async fn connect_wanted(
+        args: &EtcdArgs,
+        overrides: &ServersOverrides,
+        selection: &Selection,
+    ) -> Result<Vec<(Option<usize>, Self)>, Failure> {
+        refuse_twice(args, overrides)?;
+        let places: Vec<_> =
+            selection.resources.iter().map(|resource| overrides.backend_of_resource(resource)).collect();
+        let is_wanted = |place: Option<usize>| places.is_empty() || places.contains(&place);
+        let mut all = Vec::new();
+        if is_wanted(None) {
+            all.push((None, Self::connect(args).await?));
+        }
+        for backend in (0..overrides.backends().len()).filter(|backend| is_wanted(Some(*backend))) {
+            all.push((Some(backend), Self::connect_override(args, overrides, backend).await?));
+        }
+        Ok(all)
+    }
+
+    async fn connect_override(args: &EtcdArgs, overrides: &ServersOverrides, backend: usize) -> Result<Self, Failure> {
+        let servers = overrides.backends().get(backend).map(Vec::as_slice).unwrap_or_default();
+        let connected = Self::connect_to(args, servers, OVERRIDES).await;
+        let Self { client, name } = connected.inspect_err(|_| say_which(overrides, backend))?;
+        Ok(Self { client, name: name_of_backend(overrides, backend, &name) })
     }
 
     async fn connect_to(args: &EtcdArgs, endpoints: &[String], flag: &str) -> Result<Self, Failure> {
@@ -97,6 +124,27 @@ impl Etcd {
     /// Every value of the layout.
     pub(super) fn everything(&self, selection: &Selection) -> Ranges {
         Ranges::of_prefixes(&self.client, &selection.layout.all())
+    }
+}
+
+const OVERRIDES: &str = "--etcd-servers-overrides";
+
+/// Errors and hints speak of endpoints: of which is to be said first.
+fn say_which(overrides: &ServersOverrides, backend: usize) {
+    let resources = overrides.resources_of(backend).collect::<Vec<_>>().join(", ");
+    super::warn(false, format_args!("this is about the etcd of {resources}, which {OVERRIDES} names"));
+}
+
+/// Values that are read twice are counted twice. Clusters do not tell: those that were set up alike have the same ID.
+fn refuse_twice(args: &EtcdArgs, overrides: &ServersOverrides) -> Result<(), Failure> {
+    let address = |text: &str| {
+        let address = text.trim().rsplit("://").next().unwrap_or_default().trim_end_matches('/');
+        address.replace("localhost", "127.0.0.1")
+    };
+    let main: Vec<_> = args.endpoints.iter().map(|text| address(text)).collect();
+    match overrides.backends().iter().flatten().find(|server| main.contains(&address(server))) {
+        Some(server) => Err(Failure::Usage(format!("{OVERRIDES}: {server} is one of --endpoints: leave it out"))),
+        None => Ok(()),
     }
 }
 
@@ -172,6 +220,12 @@ impl FileArgs {
         let places = [&mut file.snapshot, &mut file.data_dir, &mut file.kine];
         let Some(place) = places.into_iter().find_map(Option::as_mut) else { return Ok(file) };
         match servers {
+            [path]
+                if std::fs::canonicalize(path)
+                    .is_ok_and(|other| std::fs::canonicalize(&*place).is_ok_and(|one| one == other)) =>
+            {
+                return Err(Failure::Usage(format!("{OVERRIDES} names the same file as the source: leave it out")));
+            }
             [path] if !path.contains("://") => *place = PathBuf::from(path),
             _ => {
                 return Err(Failure::Usage(
@@ -185,7 +239,13 @@ impl FileArgs {
 }
 
 impl Backend {
-    async fn open(file: &FileArgs, etcd: &EtcdArgs, endpoints: &[String], want: Want) -> Result<Self, Failure> {
+    async fn open(
+        file: &FileArgs,
+        etcd: &EtcdArgs,
+        endpoints: &[String],
+        flag: &str,
+        want: Want,
+    ) -> Result<Self, Failure> {
         let (source, name) = match file {
             FileArgs { kine: Some(path), revision, .. } => {
                 stop_signal();
@@ -200,7 +260,7 @@ impl Backend {
                             .to_owned(),
                     ));
                 }
-                let Etcd { client, name } = Etcd::connect_to(etcd, endpoints, "--endpoints").await?;
+                let Etcd { client, name } = Etcd::connect_to(etcd, endpoints, flag).await?;
                 (Opened::Etcd { client, revision: file.revision }, name)
             }
             file => {
@@ -293,10 +353,20 @@ impl Context {
     ) -> Result<Self, Failure> {
         let selection = checked_selection(selection)?;
         let overrides = overrides_of(&source.overrides)?;
-        let mut backends = vec![Backend::open(&source.file, &source.etcd, &source.etcd.endpoints, want).await?];
+        if source.file.revision.is_some() && !overrides.is_empty() {
+            return Err(Failure::Usage(format!(
+                "--revision is a revision of one etcd, and {OVERRIDES} names others, which count their own: read them one by one"
+            )));
+        }
+        if source.file.snapshot.is_none() && source.file.data_dir.is_none() && source.file.kine.is_none() {
+            refuse_twice(&source.etcd, &overrides)?;
+        }
+        let mut backends =
+            vec![Backend::open(&source.file, &source.etcd, &source.etcd.endpoints, "--endpoints", want).await?];
         for (backend, servers) in overrides.backends().iter().enumerate() {
             let file = source.file.replaced(servers)?;
-            let Backend { source, name } = Backend::open(&file, &source.etcd, servers, want).await?;
+            let opened = Backend::open(&file, &source.etcd, servers, OVERRIDES, want).await;
+            let Backend { source, name } = opened.inspect_err(|_| say_which(&overrides, backend))?;
             backends.push(Backend { source, name: name_of_backend(&overrides, backend, &name) });
         }
         let name = backends.iter().map(|backend| backend.name.as_str()).collect::<Vec<_>>().join("; ");
@@ -352,10 +422,12 @@ impl Context {
                 added.for_each(|note| *note = format!("{}: {note}", backend.name));
             }
         }
-        let elsewhere = read.elsewhere.load(Ordering::Relaxed);
+        let elsewhere = read.elsewhere.count.load(Ordering::Relaxed);
         if elsewhere > 0 {
+            let keys = read.elsewhere.keys.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+            let more = if elsewhere > SHOWN_ELSEWHERE as u64 { ", …" } else { "" };
             condition.notes.push(format!(
-                "{elsewhere} values are where --etcd-servers-overrides has API servers look for others: none of them reads these"
+                "{elsewhere} values are where {OVERRIDES} has API servers look for others: none of them reads these ({keys}{more})"
             ));
         }
         Ok(condition)
@@ -521,8 +593,18 @@ struct Routes {
     layout: KeyLayout,
     routed: bool,
     /// Values that are where nobody looks for them.
-    elsewhere: Arc<AtomicU64>,
+    elsewhere: Arc<Elsewhere>,
 }
+
+/// Values that are where nobody looks for them: how many, and the first of them.
+#[derive(Default)]
+struct Elsewhere {
+    count: AtomicU64,
+    keys: Mutex<Vec<String>>,
+}
+
+/// How many keys are named.
+const SHOWN_ELSEWHERE: usize = 3;
 
 impl Routes {
     /// Counts the values of a page that are not where they are looked for, and leaves them out where only others are wanted.
@@ -536,13 +618,16 @@ impl Routes {
             // In the other etcds there is a key of the compactor too, and what is of no resource.
             place == backend || (place.is_none() && self.layout.locate(&value.key).resource().is_none())
         };
-        let before = page.values.len();
+        for value in page.values.iter().filter(|value| !is_here(value)) {
+            self.elsewhere.count.fetch_add(1, Ordering::Relaxed);
+            let mut keys = self.elsewhere.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            if keys.len() < SHOWN_ELSEWHERE {
+                keys.push(value.key.escape_ascii().to_string());
+            }
+        }
         if self.routed {
             page.values.retain(is_here);
         }
-        let here =
-            if self.routed { page.values.len() } else { page.values.iter().filter(|value| is_here(value)).count() };
-        self.elsewhere.fetch_add((before - here) as u64, Ordering::Relaxed);
     }
 }
 
@@ -556,7 +641,7 @@ enum Problems {
 /// What is known of values once they were read.
 pub(super) struct Read {
     problems: Vec<Problems>,
-    elsewhere: Arc<AtomicU64>,
+    elsewhere: Arc<Elsewhere>,
 }
 
 impl Part {

@@ -20,7 +20,12 @@ pub(super) async fn run(args: &WatchArgs, quiet: bool) -> Result<u8, Failure> {
     }
     let selection = checked_selection(&selection)?;
     let overrides = overrides_of(&args.overrides)?;
-    let etcds = Etcd::connect_all(&args.etcd, &overrides).await?;
+    let etcds = Etcd::connect_wanted(&args.etcd, &overrides, &selection).await?;
+    if args.since_revision.is_some() && etcds.len() > 1 {
+        return Err(Failure::Usage(
+            "--since-revision is a revision of one etcd, and what is selected is stored in several: name the resources of one".to_owned(),
+        ));
+    }
     let options = Options {
         get: get::Options {
             transformers: &transformers,
@@ -42,10 +47,12 @@ pub(super) async fn run(args: &WatchArgs, quiet: bool) -> Result<u8, Failure> {
         max_events: args.max_events,
         time: args.time,
     };
-    let backends = backends(etcds.into_iter().map(|etcd| (etcd.client, etcd.name)).collect());
+    // The numbers of the backends, as the overrides count them.
+    let numbers: Vec<_> = etcds.iter().map(|(number, _)| *number).collect();
+    let backends = backends(etcds.into_iter().map(|(_, etcd)| (etcd.client, etcd.name)).collect());
     // What lies where no API server looks for it is no change that one of them shows.
     let is_here = |backend: usize, key: &[u8]| {
-        overrides.is_empty() || overrides.backend_of_key(&selection.layout, key) == backend.checked_sub(1)
+        overrides.is_empty() || numbers.get(backend) == Some(&overrides.backend_of_key(&selection.layout, key))
     };
     let mut out = BufferedOutput::default();
     let mut changes = Changes::new(args.output, args.selection.namespace.is_some());
@@ -66,8 +73,11 @@ pub(super) async fn run(args: &WatchArgs, quiet: bool) -> Result<u8, Failure> {
     if report.relisted > 0 {
         warn(quiet, format_args!("changes were compacted away before they were seen: some are missing"));
     }
+    if !report.connected {
+        warn(quiet, format_args!("there is no connection to etcd: what has changed since it was lost is not known"));
+    }
     if report.unreadable > 0 && args.encryption_provider_config.is_empty() {
         warn(quiet, format_args!("name the keys with --encryption-provider-config"));
     }
-    Ok(exit_code(report.relisted == 0, report.unreadable > 0))
+    Ok(exit_code(report.relisted == 0 && report.connected, report.unreadable > 0))
 }
