@@ -68,6 +68,8 @@ pub mod causes;
 pub mod config;
 pub mod doctor;
 pub mod get;
+#[cfg(any(feature = "etcd", feature = "kms"))]
+mod grpc;
 #[cfg(feature = "kine")]
 pub mod kine;
 #[cfg(feature = "kms")]

@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
+use crate::grpc::code_name;
 use crate::report::key_id_hash;
 use crate::transformer::{KeyLabel, KmsObserver, TransformationType};
 
@@ -243,30 +244,6 @@ fn touch<L: Clone + PartialEq>(recent: &mut VecDeque<L>, labels: &L) -> Option<L
     }
     recent.push_back(labels.clone());
     if recent.len() > MAX_KEY_IDS { recent.pop_front() } else { None }
-}
-
-/// The status of gRPC as grpc-go spells it, which is what kube-apiserver's metrics have.
-#[must_use]
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
 }
 
 fn now() -> f64 {

@@ -17,10 +17,11 @@ mod resolver;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::grpc::code_name;
 pub use client::{Client, Encrypted, Status};
 pub use connection::Connection;
 pub use error::Error;
-pub use metrics::{Metrics, code_name};
+pub use metrics::Metrics;
 pub use resolver::Kms;
 
 use crate::config::Endpoint;

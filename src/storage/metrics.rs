@@ -198,7 +198,7 @@ impl Call<'_> {
     pub(super) fn finish(self, error: Option<&etcd_client::Error>) {
         let code = match error {
             None => "OK",
-            Some(etcd_client::Error::GRpcStatus(status)) => code_name(status.code()),
+            Some(etcd_client::Error::GRpcStatus(status)) => crate::grpc::code_name(status.code()),
             Some(etcd_client::Error::TransportError(_)) => "Unavailable",
             Some(_) => "Unknown",
         };
@@ -212,30 +212,6 @@ impl Call<'_> {
         if code == "OK" {
             self.metrics.received.get_or_create(&self.method.0).inc();
         }
-    }
-}
-
-/// The name of a code as gRPC for Go has it.
-const fn code_name(code: tonic::Code) -> &'static str {
-    use tonic::Code;
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
     }
 }
 
