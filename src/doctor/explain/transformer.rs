@@ -14,7 +14,22 @@ pub(super) const ENTRIES: &[Entry] = &[
         id: "encrypted-read-as-object",
         axis: Axis::Transformer,
         patterns: &[
-            Pattern::Text("illegal base64 data at input byte 3"),
+            Pattern::Without(
+                &["illegal base64 data at input byte 3"],
+                &[
+                    "cannot be handled as a",
+                    "input byte 30",
+                    "input byte 31",
+                    "input byte 32",
+                    "input byte 33",
+                    "input byte 34",
+                    "input byte 35",
+                    "input byte 36",
+                    "input byte 37",
+                    "input byte 38",
+                    "input byte 39",
+                ],
+            ),
             Pattern::All(&["couldn't get version/kind", "k8s:enc"]),
         ],
         in_logs: true,
