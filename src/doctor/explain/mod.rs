@@ -29,6 +29,9 @@ const COLLECT: [&str; 4] = [
     "`atrest doctor --endpoints …` for what etcd itself says",
 ];
 
+/// The explanation of an alarm that was taken away, which is no fault.
+pub(super) const DISARMED: &str = "alarm-disarmed";
+
 /// Says what a text means. Several explanations may fit, and the most specific stands first.
 #[must_use]
 pub fn explain(text: &str) -> ExplainReport {
@@ -80,6 +83,10 @@ impl Entry {
             causes: self.causes.to_vec(),
             next: self.next(keys),
         }
+    }
+
+    pub(super) fn is_vague(&self) -> bool {
+        self.vague
     }
 
     pub(super) fn next(&self, keys: &[String]) -> Vec<String> {
