@@ -281,7 +281,7 @@ mod tests {
         let packed = packed.finish().unwrap();
         let log = LogSummary::read("log", &mut &*packed).unwrap();
         assert_eq!((log.lines, log.count(&["no-matching-prefix"])), (2, 1));
-        assert_eq!(error(&packed[..packed.len() - 9]), "unexpected end of file");
+        assert_eq!(error(&packed[..packed.len() - 9]), "incomplete deflate stream");
     }
 
     /// `alarm disarmed` has NOSPACE in it, and was counted as a full etcd.
