@@ -42,8 +42,8 @@ pub struct LogMatch {
     pub last: Option<String>,
     /// etcd keys in these lines.
     pub keys: Vec<String>,
-    /// Where the last is: the file, and the line.
-    at: (usize, u64),
+    /// The last of each file: the file, the line, and when it was written.
+    ends: Vec<(usize, u64, Option<String>)>,
 }
 
 impl LogSummary {
@@ -97,11 +97,11 @@ impl LogSummary {
             first: at.clone(),
             last: None,
             keys: Vec::new(),
-            at: (0, 0),
+            ends: Vec::new(),
         });
         found.count += 1;
-        found.at = (0, self.lines);
         found.last = at.or_else(|| found.last.take());
+        found.ends = vec![(0, self.lines, found.last.clone())];
         for key in keys_of(line) {
             if found.keys.len() < MAX_KEYS && !found.keys.contains(&key) {
                 found.keys.push(key);
@@ -115,7 +115,7 @@ impl LogSummary {
         (self.lines, self.odd) = (self.lines + other.lines, self.odd + other.odd);
         self.earlier += 1;
         for (id, mut theirs) in other.matches {
-            theirs.at.0 += self.earlier;
+            theirs.ends.iter_mut().for_each(|(file, ..)| *file += self.earlier);
             match self.matches.get_mut(id) {
                 None => {
                     self.matches.insert(id, theirs);
@@ -124,7 +124,7 @@ impl LogSummary {
                     ours.count += theirs.count;
                     ours.first = ours.first.take().or(theirs.first);
                     ours.last = theirs.last.or_else(|| ours.last.take());
-                    ours.at = theirs.at;
+                    ours.ends.extend(theirs.ends);
                     ours.keys.extend(theirs.keys);
                     ours.keys.truncate(MAX_KEYS);
                 }
@@ -133,17 +133,18 @@ impl LogSummary {
         self.earlier += other.earlier;
     }
 
-    /// The alarm NOSPACE, and that it was disarmed after the last line that has it.
+    /// The alarm NOSPACE, and that it was disarmed, when that was after the last line of every file that has it.
     pub(super) fn disarmed(&self) -> Option<(&LogMatch, &LogMatch)> {
         let (full, disarmed) = (self.matches.get("no-space")?, self.matches.get(explain::DISARMED)?);
-        let is_later = if full.at.0 == disarmed.at.0 {
-            disarmed.at.1 > full.at.1
-        } else {
-            // Of two files, only times that name the year can be compared.
-            let time = |found: &LogMatch| found.last.clone().filter(|time| is_rfc3339(time));
-            time(full).zip(time(disarmed)).is_some_and(|(full, disarmed)| disarmed > full)
+        // Of two files, only times that name the year can be compared.
+        let time = |end: &(usize, u64, Option<String>)| end.2.clone().filter(|time| is_rfc3339(time));
+        let is_later = |end: &(usize, u64, Option<String>), other: &(usize, u64, Option<String>)| match end.0 == other.0
+        {
+            true => other.1 > end.1,
+            false => time(end).zip(time(other)).is_some_and(|(end, other)| other > end),
         };
-        is_later.then_some((full, disarmed))
+        let is_over = full.ends.iter().all(|end| disarmed.ends.iter().any(|other| is_later(end, other)));
+        is_over.then_some((full, disarmed))
     }
 
     /// How many lines have one of these texts.
@@ -174,7 +175,8 @@ impl LogMatch {
 
     /// When, in words.
     pub(super) fn when(&self) -> String {
-        self.last.clone().unwrap_or_else(|| format!("line {}", self.at.1))
+        let line = self.ends.last().map_or(0, |(_, line, _)| *line);
+        self.last.clone().unwrap_or_else(|| format!("line {line}"))
     }
 
     fn text(&self) -> LogText {
@@ -297,6 +299,9 @@ mod tests {
         let mut both = read(disarmed);
         both.take(read(raised));
         assert_eq!((over(&both), both.lines, both.name.as_str()), (times, 2, "log, log"));
+        // Of a third file nobody knows when it was.
+        both.take(read("mvcc: database space exceeded\n"));
+        assert_eq!(over(&both), None);
     }
 
     #[test]

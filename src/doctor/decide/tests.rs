@@ -673,6 +673,15 @@ fn slow_transformations_of_a_kms_point_to_it() {
     assert_eq!((row.row, row.hints[0].what.as_str()), ("kms", "p99 of from_storage by k8s:enc:kms:v2:k: (100 calls)"));
 }
 
+/// Writes that fail were "nothing found" too.
+#[test]
+fn writes_that_a_kms_fails_point_to_it() {
+    let text = "apiserver_storage_transformation_operations_total{resource=\"secrets\",status=\"Internal\",transformation_type=\"to_storage\"} 500\n";
+    let report = of_apiserver(&[], text).diagnose();
+    let hints: Vec<_> = report.perhaps().map(|row| (row.row, row.hints[0].what.as_str())).collect();
+    assert_eq!((report.answer.is_none(), hints), (true, vec![("kms", "to_storage Internal")]));
+}
+
 /// An API server without the flag had a manifest in which nothing was wrong.
 #[test]
 fn no_encryption_is_a_finding_when_others_encrypt_and_else_good_to_know() {

@@ -33,17 +33,7 @@ const OF_A_VALUE: &[&str] = &[
 ];
 
 /// The explanations of texts that are about a plugin.
-const OF_A_KMS: &[&str] = &[
-    "kms-never-healthy",
-    "kms-key-id",
-    "kms-protocol-error",
-    "kms-timeout",
-    "kms-decrypt",
-    "kms-key-disabled",
-    "kms-access-denied",
-    "kms-sealed",
-    "kms-token",
-];
+const OF_A_KMS: &[&str] = &["kms-never-healthy", "kms-key-id", "kms-protocol-error", "kms-timeout", "kms-decrypt"];
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -118,14 +108,7 @@ pub(super) const ROWS: &[Row] = &[
         title: "the KMS plugin, or what is behind it, is slow or does not answer",
         expected: false,
         symptom: |facts| {
-            let unavailable = facts.counted(Server::Api, OPERATIONS, OFTEN, |labels| {
-                let status = labels.get("status");
-                // Nothing but a KMS can fail to seal.
-                let not_sealed = labels.is("transformation_type", "to_storage") && status != "OK";
-                (is_unavailable(&status) || not_sealed)
-                    .then(|| format!("{} {status}", labels.get("transformation_type")))
-            });
-            facts.transformations_slow().or(unavailable).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS))
+            facts.transformations_slow().or(not_answered(facts)).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS))
         },
         confirm: |facts| {
             let method = |labels: Labels<'_>| {
@@ -156,9 +139,10 @@ pub(super) const ROWS: &[Row] = &[
                 prefix.starts_with("k8s:enc:kms:").then(|| format!("{} by {prefix}", labels.get("transformation_type")))
             };
             let transformations = facts.slow(Server::Api, T, by_kms, |_| KMS_CALL_SECONDS);
-            match transformations.holds() {
-                true => Column::unknown(KMS_LATENCY).with(transformations),
-                false => seen,
+            let points = [transformations, not_answered(facts)].into_iter().filter(Column::holds);
+            match points.reduce(Column::or) {
+                Some(points) => Column::unknown(KMS_LATENCY).with(points),
+                None => seen,
             }
         },
         next: |_| {
@@ -278,6 +262,16 @@ fn failed_requests(facts: Facts<'_>) -> Column {
 fn is_failed_read(labels: Labels<'_>) -> bool {
     let status = labels.get("status");
     labels.is("transformation_type", "from_storage") && status != "OK" && !is_unavailable(&status)
+}
+
+/// Transformations that failed because of a KMS.
+fn not_answered(facts: Facts<'_>) -> Column {
+    facts.counted(Server::Api, OPERATIONS, OFTEN, |labels| {
+        let status = labels.get("status");
+        // Nothing but a KMS can fail to seal.
+        let not_sealed = labels.is("transformation_type", "to_storage") && status != "OK";
+        (is_unavailable(&status) || not_sealed).then(|| format!("{} {status}", labels.get("transformation_type")))
+    })
 }
 
 /// Whether nobody listens on a socket, as far as the error tells.

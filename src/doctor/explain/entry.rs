@@ -26,8 +26,8 @@ pub(super) enum Pattern {
     All(&'static [&'static str]),
     /// All of the first, and none of the second: those say something else.
     Without(&'static [&'static str], &'static [&'static str]),
-    /// An address with one of these ports, and one of these texts.
-    Port(&'static [&'static str], &'static [&'static str]),
+    /// An address with one of these ports, one of the first texts, and none of the second.
+    Port(&'static [&'static str], &'static [&'static str], &'static [&'static str]),
     /// The status of an HTTP answer.
     Status(&'static str),
 }
@@ -42,8 +42,9 @@ impl Pattern {
                 let found = texts.iter().all(|text| lowered.contains(text));
                 (found && !others.iter().any(|text| lowered.contains(text))).then(|| texts.join(" … "))
             }
-            Self::Port(ports, texts) => {
-                let port = ports.iter().find(|port| has_port(lowered, port))?;
+            Self::Port(ports, texts, others) => {
+                let of_others = others.iter().any(|text| lowered.contains(text));
+                let port = ports.iter().find(|port| !of_others && has_port(lowered, port))?;
                 let text = texts.iter().find(|text| lowered.contains(**text))?;
                 Some(format!(":{port} … {text}"))
             }

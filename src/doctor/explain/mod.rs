@@ -275,6 +275,7 @@ mod tests {
             ("x509: certificate signed by unknown authority", "certificate-authority"),
             ("x509: certificate has expired or is not yet valid", "certificate-expired"),
             ("lookup etcd: dial tcp 10.96.0.10:53: connect: connection refused", "dns-refused"),
+            ("dial tcp: lookup etcd-0 on 10.96.0.10:53: no such host", "host-unknown"),
             ("Get \"https://[::1]:6443/api\": dial tcp [::1]:6443: connect: connection refused", "apiserver-refused"),
             (
                 "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?",

@@ -13,7 +13,6 @@ const FAILED: &[&str] = &[
     "no route to host",
     "network is unreachable",
     "connection reset by peer",
-    "no such host",
     "server misbehaving",
 ];
 
@@ -77,7 +76,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         id: "dns-refused",
         axis: Axis::Network,
-        patterns: &[Pattern::Port(DNS, FAILED)],
+        patterns: &[Pattern::Port(DNS, FAILED, &[])],
         in_logs: true,
         vague: false,
         meaning: "The DNS server (port 53) does not answer, so a name could not be looked up. What the name stands for was not asked.",
@@ -88,9 +87,26 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
     },
     Entry {
+        id: "host-unknown",
+        axis: Axis::Network,
+        patterns: &[Pattern::Text("no such host")],
+        in_logs: true,
+        vague: false,
+        meaning: "DNS answered that there is no host of this name. What the name stands for was not asked.",
+        causes: &[
+            "a name that is misspelled, or was removed",
+            "a Service or pod that is gone",
+            "another resolver or search domain than expected",
+        ],
+        next: &[
+            "`getent hosts NAME` on that machine, or in that pod",
+            "the URL, endpoint or webhook that has the name",
+        ],
+    },
+    Entry {
         id: "etcd-refused",
         axis: Axis::Network,
-        patterns: &[Pattern::Port(ETCD, FAILED)],
+        patterns: &[Pattern::Port(ETCD, FAILED, &[])],
         in_logs: true,
         vague: false,
         meaning: "etcd (port 2379, or 2380 between its members) does not answer at that address.",
@@ -105,7 +121,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         id: "apiserver-refused",
         axis: Axis::Network,
         patterns: &[
-            Pattern::Port(APISERVER, FAILED),
+            Pattern::Port(APISERVER, FAILED, &["calling webhook", "call webhook"]),
             Pattern::All(&["the connection to the server", "was refused - did you specify the right host or port"]),
         ],
         in_logs: true,

@@ -27,7 +27,7 @@ mod tests {
                     Pattern::Text(text) | Pattern::Status(text) => vec![*text],
                     Pattern::All(texts) => texts.to_vec(),
                     Pattern::Without(texts, others) => [*texts, *others].concat(),
-                    Pattern::Port(_, texts) => texts.to_vec(),
+                    Pattern::Port(_, texts, others) => [*texts, *others].concat(),
                 };
                 for step in entry.next {
                     assert!(!step.contains("doctor explain"), "{}: it is what was just asked", entry.id);
