@@ -28,7 +28,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         ],
         next: &[
             "at once: cancel the deletion (`aws kms cancel-key-deletion --key-id …`) and enable the key (`aws kms enable-key --key-id …`), or likewise elsewhere",
-            NOT_LOST,
+            "rewrite and delete nothing meanwhile: the values open again once the key is enabled",
             "`atrest verify --removable KEY_ID` before a key is disabled another time",
         ],
     },

@@ -236,9 +236,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         patterns: &[
             Pattern::All(&["dial unix", "no such file or directory"]),
             Pattern::All(&["dial unix", "connection refused"]),
-            Pattern::All(&["dial unix", "permission denied"]),
-            Pattern::All(&["rpc error", "unavailable", "kms"]),
-            Pattern::All(&["rpc error", "unavailable", "dial unix"]),
         ],
         in_logs: true,
         vague: false,
@@ -246,12 +243,34 @@ pub(super) const ENTRIES: &[Entry] = &[
         causes: &[
             "`no such file`: the folder of the socket is not mounted into the static pod, or the plugin is not running",
             "`connection refused`: the plugin has ended and left the socket; or the socket itself is mounted, and the plugin has made a new one",
-            "`permission denied`: the mode or the owner of the socket",
         ],
         next: &[
             "`atrest doctor --manifest kube-apiserver.yaml --encryption-provider-config FILE`: whether the socket is mounted",
             KMS,
         ],
+    },
+    Entry {
+        id: "kms-unavailable",
+        axis: Axis::Kms,
+        patterns: &[
+            Pattern::Without(&["dial unix", "permission denied"], &["no such file or directory", "connection refused"]),
+            Pattern::Without(
+                &["rpc error", "unavailable", "kms"],
+                &["no such file or directory", "connection refused", "etcdserver"],
+            ),
+            Pattern::Without(
+                &["rpc error", "unavailable", "dial unix"],
+                &["no such file or directory", "connection refused"],
+            ),
+        ],
+        in_logs: true,
+        vague: false,
+        meaning: "A KMS plugin cannot be asked: its socket may not be opened, or the plugin says that what is behind it is not available.",
+        causes: &[
+            "`permission denied`: the mode or the owner of the socket, SELinux or AppArmor",
+            "`Unavailable` without `dial unix`: the service behind the plugin",
+        ],
+        next: &["`ls -lZ` on the socket, and as whom kube-apiserver runs", KMS],
     },
     Entry {
         id: "kms-timeout",

@@ -123,9 +123,10 @@ impl Fetcher {
     async fn get(&self, url: &Url) -> Result<(Vec<u8>, Option<Clock>), String> {
         let told = |error: reqwest::Error| {
             let error = innermost(&error.without_url()).to_string();
-            // What rustls says of an answer that is no TLS.
-            match url.scheme() == "https" && error.contains("InvalidContentType") {
-                true => format!("the server does not speak TLS: is http:// meant? ({error})"),
+            // What is said of an answer that is no TLS, and of none, as etcd gives.
+            let is_no_tls = error.contains("InvalidContentType") || error.contains("handshake eof");
+            match url.scheme() == "https" && is_no_tls {
+                true => format!("the server seems not to speak TLS: is http:// meant? ({error})"),
                 false => error,
             }
         };
