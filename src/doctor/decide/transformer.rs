@@ -33,7 +33,8 @@ const OF_A_VALUE: &[&str] = &[
 ];
 
 /// The explanations of texts that are about a plugin.
-const OF_A_KMS: &[&str] = &["kms-never-healthy", "kms-key-id", "kms-protocol-error", "kms-timeout", "kms-decrypt"];
+const OF_A_KMS: &[&str] =
+    &["kms-never-healthy", "kms-key-id", "kms-protocol-error", "kms-timeout", "kms-unavailable", "kms-decrypt"];
 
 pub(super) const ROWS: &[Row] = &[
     Row {

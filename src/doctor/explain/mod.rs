@@ -295,7 +295,10 @@ mod tests {
             ("rpc error: code = Unknown desc = Code: 503. Errors: * Vault is sealed", "kms-sealed"),
             ("rpc error: code = Unknown desc = pkcs11: 0xA0: CKR_PIN_INCORRECT", "kms-token"),
             ("rpc error: code = PermissionDenied desc = etcdserver: permission denied", "permission-denied"),
-            ("rpc error: code = Unavailable desc = dial unix /run/k.sock: connect: permission denied", "kms-socket"),
+            (
+                "rpc error: code = Unavailable desc = dial unix /run/k.sock: connect: permission denied",
+                "kms-unavailable",
+            ),
             ("etcdserver: corrupt cluster", "corrupt-cluster"),
             ("walpb: crc mismatch", "wal-corrupt"),
             (
