@@ -233,7 +233,11 @@ fn others_encrypt(facts: Facts<'_>) -> Column {
     let decode = facts.counted(Server::Api, "apiserver_storage_decode_errors_total", EVER, |labels| {
         Some(format!("{} not decoded", super::cache::resource_of(labels)))
     });
-    if decode.holds() { given.or(decode) } else { given }
+    let by_provider = facts.counted(Server::Api, "apiserver_storage_transformation_operations_total", EVER, |labels| {
+        let prefix = labels.get("transformer_prefix");
+        prefix.starts_with("k8s:enc:").then(|| format!("values by {prefix}"))
+    });
+    [decode, by_provider].into_iter().filter(Column::holds).fold(given, Column::or)
 }
 
 fn two_clusters(facts: Facts<'_>) -> Column {

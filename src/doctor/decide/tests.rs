@@ -696,6 +696,12 @@ fn no_encryption_is_a_finding_when_others_encrypt_and_else_good_to_know() {
     let report = case("").diagnose();
     assert!(!report.has_findings());
     assert_eq!(report.answer.map(|answer| answer.row), Some("encryption-off"));
+    let mut with_metrics = case("");
+    with_metrics.apiserver = vec![
+        "apiserver_storage_transformation_operations_total{status=\"OK\",transformation_type=\"from_storage\",transformer_prefix=\"k8s:enc:secretbox:v1:\"} 9\n"
+            .to_owned(),
+    ];
+    assert_eq!(with_metrics.diagnose().answer.map(|answer| answer.row), Some("no-encryption-config"));
     let report = case("x: illegal base64 data at input byte 3\n").diagnose();
     assert!(report.has_findings());
     let answer = report.answer.unwrap();
