@@ -102,6 +102,8 @@ pub struct MemberProbe {
     pub version: String,
     /// Its ID.
     pub member_id: u64,
+    /// The cluster's ID; 0 when it does not tell.
+    pub cluster_id: u64,
     /// The leader's ID; 0 without a leader.
     pub leader: u64,
     /// The term.

@@ -207,6 +207,14 @@ impl DoctorReport {
     }
 }
 
+impl DoctorReport {
+    /// The rows that are not known and that something points to, when no row holds that is a fault.
+    pub fn perhaps(&self) -> impl Iterator<Item = &NotKnown> {
+        let none = !self.has_findings();
+        self.not_known.iter().filter(move |row| none && !row.hints.is_empty())
+    }
+}
+
 /// What an error text means.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {

@@ -32,7 +32,7 @@ fn situation(name: &str, more: &[&str]) -> Run {
 #[test]
 fn each_situation_has_one_right_answer() {
     for (name, answer, axis, further) in [
-        ("apply-behind", "apply-behind", "mvcc", &[][..]),
+        ("apply-behind", "apply-behind", "mvcc", &["log-text"][..]),
         ("backend-commit", "backend-commit", "backend", &[]),
         ("cache-reinitializing", "cache-reinitializing", "apiserver-cache", &["transformation-failed"]),
         ("flowcontrol", "flowcontrol", "apiserver-admission", &[]),
@@ -180,7 +180,7 @@ fn the_configuration_and_its_plugins_are_looked_at() {
     assert!(!run.text().contains("hunter2") && !run.stderr.contains("hunter2"));
     let kms = config(&["kms: {apiVersion: v2, name: cloud, endpoint: 'unix:///nowhere/kms.sock', timeout: 1s}"]);
     let report = json_of(&atrest(&["doctor", "--encryption-provider-config", kms.path(), "-o", "json"], b"").exits(1));
-    assert_eq!(report["answer"]["row"], "kms");
+    assert_eq!(report["answer"]["row"], "kms-socket");
     assert_eq!(report["answer"]["evidence"][0]["source"], "cloud at unix:///nowhere/kms.sock");
 }
 
@@ -200,13 +200,16 @@ fn the_manifest_is_compared_with_the_configuration() {
     };
     let enc = "{name: enc, mountPath: /etc/enc}";
     // The plugin does not run here: that is the last of it.
-    assert_eq!(run("[]", &[]), "manifest\nkms-socket-mount\nkms\nkms-checks\n");
-    assert_eq!(run(&format!("[{enc}]"), &[]), "kms-socket-mount\nkms\nkms-checks\n");
+    assert_eq!(run("[]", &[]), "manifest\nkms-socket-mount\nkms-socket\n");
+    assert_eq!(run(&format!("[{enc}]"), &[]), "kms-socket-mount\nkms-socket\n");
     let both = format!("[{enc}, {{name: run, mountPath: /run/kms}}]");
-    assert_eq!(run(&both, &[]), "kms\nkms-checks\n");
+    assert_eq!(run(&both, &[]), "kms-socket\n");
+    assert_eq!(run(&both, &["--kms-endpoint", "cloud=unix:///var/lib/other.sock"]), "kms-socket-mount\nkms-socket\n");
+    // A name that the configuration does not have was taken for another plugin.
+    let args = ["doctor", "--encryption-provider-config", kms.path(), "--kms-endpoint", "clod=unix:///s.sock"];
     assert_eq!(
-        run(&both, &["--kms-endpoint", "cloud=unix:///var/lib/other.sock"]),
-        "kms-socket-mount\nkms\nkms-checks\n"
+        atrest(&args, b"").exits(2).stderr,
+        "atrest: error: --kms-endpoint clod=…: no KMS provider of the configuration has that name\n"
     );
     let broken = File::new("a: [");
     let report = json_of(&atrest(&["doctor", "--manifest", broken.path(), "-o", "json"], b"").exits(3));
@@ -282,6 +285,90 @@ fn a_token_is_not_sent_without_tls() {
     .exits(3);
     assert_eq!(json_of(&run)["sources"][0]["detail"], "the token of --metrics-token-file is not sent without TLS");
     assert!(!run.text().contains("hunter2") && !run.stderr.contains("hunter2"));
+}
+
+/// An address without its scheme was a file that is not there, and a wrong path a mere 404.
+#[test]
+fn what_is_wrong_with_a_url_is_hinted_at() {
+    let detail = |args: &[&str]| {
+        let report = json_of(&atrest(&[&["doctor", "-o", "json"], args].concat(), b"").exits(3));
+        report["sources"][0]["detail"].as_str().expect("text").to_owned()
+    };
+    assert_eq!(
+        detail(&["--etcd-metrics", "127.0.0.1:1/metrics"]),
+        "No such file or directory (os error 2); a URL begins with http:// or https://"
+    );
+    let (url, served) = serve(vec!["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()]);
+    assert_eq!(detail(&["--etcd-metrics", &url]), "HTTP 404 Not Found: is it …/metrics?");
+    served.join().expect("a server");
+}
+
+/// A slow disk was "nothing found" with 0, far above the row that it points to.
+#[test]
+fn what_points_somewhere_is_the_first_line() {
+    let run = atrest(&["doctor", "--etcd-metrics", "tests/vectors/doctor/wal-fsync/etcd.metrics"], b"").exits(1);
+    let first = run.text().lines().next().expect("a line");
+    assert!(
+        first.starts_with(
+            "perhaps WAL: writes are slow because the disk is slow to sync etcd's log: p99 of WAL fsync (2960 calls): "
+        ),
+        "{first}"
+    );
+    assert!(
+        first.ends_with(
+            "; what is missing to be sure: API server metrics (--apiserver-metrics), or a running etcd (--endpoints)"
+        ),
+        "{first}"
+    );
+    assert!(!run.text().contains("nothing found"), "{}", run.text());
+}
+
+/// Without the flag in the manifest nothing was found, also beside the configuration that belongs there.
+#[test]
+fn a_manifest_without_encryption_is_told() {
+    let manifest = File::new(
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: kube-apiserver\n    command: [kube-apiserver, --etcd-servers=http://127.0.0.1:2379]\n",
+    );
+    let run = atrest(&["doctor", "--manifest", manifest.path()], b"").exits(0);
+    assert_eq!(
+        run.text().lines().next(),
+        Some(
+            "API server configuration: this API server has no --encryption-provider-config: it stores everything in the clear (no fault)"
+        )
+    );
+    let good = config(&[&provider("secretbox", "key1", K1)]);
+    let both = ["doctor", "--manifest", manifest.path(), "--encryption-provider-config", good.path()];
+    let run = atrest(&both, b"").exits(1);
+    assert!(
+        run.text().starts_with("API server configuration: this API server has no --encryption-provider-config: it reads and writes everything in the clear, and fails"),
+        "{}",
+        run.text()
+    );
+}
+
+/// Random bytes and an empty file were logs without a fault.
+#[test]
+fn logs_are_read_or_said_not_to_be() {
+    let dir = Dir::new();
+    let (empty, binary) = (dir.write("empty", b""), dir.write("binary", b"\0\x01\x02\n\0"));
+    let full = dir.write("etcd.log", b"etcdserver: mvcc: database space exceeded\nx\n");
+    let slow = dir.write("slow.log", b"slow fdatasync\n");
+    let run = atrest(&["doctor", "--log", &empty, "--log", &binary], b"").exits(3);
+    assert_eq!(
+        run.text(),
+        format!(
+            "no answer: nothing of what was named could be read\n{}could not be read:\n  log {empty}: it is empty\n  log {binary}: it is no text\n",
+            run.text().split_once('\n').and_then(|(_, rest)| rest.split_once("could not be read:")).expect("a list").0
+        )
+    );
+    let run = atrest(&["doctor", "--log", &slow, "--log", &full], b"").exits(1);
+    assert!(run.text().starts_with("MVCC: The database file has reached"), "{}", run.text());
+    assert!(run.text().contains("\nalso:\n  WAL: "), "{}", run.text());
+    assert!(
+        run.text().contains(&format!("\nread: log {full}: 2 lines, 1 with a known error text\n")),
+        "{}",
+        run.text()
+    );
 }
 
 #[test]

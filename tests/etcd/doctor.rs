@@ -157,3 +157,37 @@ fn an_etcd_that_went_down_or_does_not_answer_is_the_answer() {
     let report = workshop.run(&etcd, "doctor", ["--dial-timeout", "2s", "-o", "json"]).json(1);
     assert_eq!(report["answer"]["evidence"][0]["value"], "connection refused");
 }
+
+/// Endpoints of two clusters looked healthy.
+#[test]
+fn endpoints_of_two_clusters_are_the_answer() {
+    // The ID is made of the peers' names, their URLs and this token; all test servers have the same of the first two.
+    let other = Etcd::builder(Version::V3_5).arg("--initial-cluster-token=other").start();
+    let etcd = Etcd::start(Version::V3_5);
+    let both = format!("{},{}", etcd.endpoint(), other.endpoint());
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_atrest"))
+        .args(["doctor", "--endpoints", &both, "-o", "json"])
+        .output()
+        .expect("atrest");
+    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    assert_eq!((run.status.code(), &report["answer"]["row"]), (Some(1), &json!("two-clusters")), "{report:#}");
+    assert_ne!(report["answer"]["evidence"][0]["value"], report["answer"]["evidence"][1]["value"]);
+}
+
+/// https on an etcd without TLS was told as rustls has it, and the first step was whether etcd runs.
+#[test]
+fn a_wrong_scheme_is_told() {
+    let etcd = Etcd::start(Version::V3_5);
+    let https = etcd.endpoint().replace("http://", "https://");
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_atrest"))
+        .args(["doctor", "--endpoints", &https, "--etcd-metrics", &format!("{https}/metrics"), "--dial-timeout", "5s"])
+        .args(["-o", "json"])
+        .output()
+        .expect("atrest");
+    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let detail = report["sources"][0]["detail"].as_str().expect("text");
+    assert!(detail.starts_with("the server seems not to speak TLS: is http:// meant?"), "{report:#}");
+    assert_eq!(report["answer"]["row"], "etcd-unreachable");
+    let first = report["answer"]["next"][0].as_str().expect("text");
+    assert!(first.starts_with("the scheme: that etcd speaks no TLS"), "{report:#}");
+}

@@ -164,7 +164,7 @@ impl<'a> Facts<'a> {
         let count = log.count(ids);
         let named = |id: &&&str| log.matches.contains_key(**id);
         let what = ids.iter().filter(named).copied().collect::<Vec<_>>().join(", ");
-        let what = format!("lines of the log ({what})");
+        let what = super::texts::lines(&what);
         Column::of(count > 0, if count > 0 { vec![figure::count(what, count, &log.name)] } else { Vec::new() })
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn measured(facts: Facts<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     // What was measured here is what somebody has asked for just now.
     if let Some(probe) = &facts.evidence.etcd {
-        etcd(probe, &mut figures);
+        etcd(probe, super::requisites::quota_by_metrics(facts).is_some(), &mut figures);
     }
     for probe in &facts.evidence.kms {
         let source = format!("{} at {}", probe.name, probe.endpoint);
@@ -94,9 +94,9 @@ fn histograms(target: &Target, shown: &[Shown], figures: &mut Vec<Figure>) {
     }
 }
 
-fn etcd(probe: &EtcdProbe, figures: &mut Vec<Figure>) {
+fn etcd(probe: &EtcdProbe, has_quota: bool, figures: &mut Vec<Figure>) {
     const HERE: &str = "measured here";
-    probe.members.iter().filter(|member| member.error.is_none()).for_each(|one| member(one, figures));
+    probe.members.iter().filter(|member| member.error.is_none()).for_each(|one| member(one, has_quota, figures));
     let mut timing =
         |what: &str, timing: &Timing| {
             for percent in [50, 99] {
@@ -127,7 +127,7 @@ fn etcd(probe: &EtcdProbe, figures: &mut Vec<Figure>) {
     }
 }
 
-fn member(member: &MemberProbe, figures: &mut Vec<Figure>) {
+fn member(member: &MemberProbe, has_quota: bool, figures: &mut Vec<Figure>) {
     let source = &member.endpoint;
     figures.extend(member.connected_in.map(|time| figure::duration("connection", time, source)));
     if member.version.is_empty() {
@@ -141,6 +141,8 @@ fn member(member: &MemberProbe, figures: &mut Vec<Figure>) {
     }
     if member.quota > 0 {
         figures.push(figure::bytes("quota", member.quota, source));
+    } else if !has_quota && member.db_size > 0 {
+        figures.push(figure::text("quota", "not known (etcd's default is 2 GiB)", source));
     }
     figures.push(figure::count(
         "entries of the log not applied",

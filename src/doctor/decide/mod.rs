@@ -15,6 +15,7 @@ mod signals;
 mod store;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod thresholds;
 mod transformer;
 
@@ -57,7 +58,8 @@ pub fn diagnose(evidence: Evidence) -> DoctorReport {
     let mut held = Vec::new();
     for row in table() {
         let (symptom, confirm) = ((row.symptom)(facts), (row.confirm)(facts));
-        let hints = if confirm.holds() { confirm.evidence.clone() } else { Vec::new() };
+        // What is not known may have figures that point there all the same.
+        let hints = if confirm.state == State::No { Vec::new() } else { confirm.evidence.clone() };
         let both = symptom.and(confirm);
         match both.state {
             State::No => {}
@@ -78,9 +80,10 @@ pub fn diagnose(evidence: Evidence) -> DoctorReport {
             }),
         }
     }
-    if held.is_empty() {
-        held.extend(requisites::most_frequent_text(facts));
-    }
+    let (grave, others) = texts::findings(facts, &held);
+    let last = held.iter().rposition(|finding| !finding.expected).map_or(0, |at| at + 1);
+    held.splice(last..last, others);
+    held.splice(0..0, grave);
     let mut held = held.into_iter();
     report.answer = held.next();
     report.findings = held.collect();

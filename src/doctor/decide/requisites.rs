@@ -3,17 +3,34 @@
 
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, FRAGMENTED, QUOTA_NEAR};
+use super::thresholds::{CLOCK_SECONDS, DEFAULT_QUOTA_BYTES, EVER, FRAGMENTED, QUOTA_NEAR, SMALL_AGAIN};
 use super::{Row, seen, steps};
+use crate::doctor::evidence::MemberProbe;
 use crate::doctor::figure;
-use crate::doctor::log::LogMatch;
 use crate::doctor::manifest::ManifestProblem;
-use crate::report::{Axis, Finding, LogText};
+use crate::report::Axis;
 
-/// The row that stands for what the log says alone.
-pub(super) const LOG_TEXT: &str = "log-text";
+/// Texts that an API server writes when others have encrypted what it reads.
+const OF_ENCRYPTED: &[&str] =
+    &["encrypted-read-as-object", "identity-encrypted", "not-decodable", "no-matching-prefix"];
 
 pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "no-encryption-config",
+        axis: Axis::Configuration,
+        title: "this API server has no --encryption-provider-config: it reads and writes everything in the clear, and fails on what others \
+                have encrypted",
+        expected: false,
+        symptom: |facts| if unencrypted(facts).holds() { others_encrypt(facts) } else { unencrypted(facts) },
+        confirm: unencrypted,
+        next: |_| {
+            steps(&[
+                "add --encryption-provider-config=FILE to this manifest, with the file of the other API servers and its volumeMount",
+                "compare every control-plane node: `atrest doctor --manifest … --encryption-provider-config FILE` on each",
+                "what it wrote meanwhile is in the clear: `atrest scan` finds it, `atrest rekey` encrypts it",
+            ])
+        },
+    },
     Row {
         id: "configuration-invalid",
         axis: Axis::Configuration,
@@ -29,7 +46,9 @@ pub(super) const ROWS: &[Row] = &[
         title: "the manifest of kube-apiserver is wrong",
         expected: false,
         symptom: seen,
-        confirm: |facts| manifest(facts, |problem| !problem.is_of_kms()),
+        confirm: |facts| {
+            manifest(facts, |problem| !problem.is_of_kms() && *problem != ManifestProblem::NoEncryptionConfig)
+        },
         next: |_| {
             steps(&[
                 "correct it on this control-plane node, and compare the others",
@@ -66,12 +85,44 @@ pub(super) const ROWS: &[Row] = &[
             } else {
                 "the other members go on as long as they are the majority; look at the log of the one that does not answer"
             };
-            steps(&[quorum, "the reason stands behind each endpoint: refused, TLS, or no answer in time"])
+            let says = |text: &str| {
+                members.clone().any(|member| member.error.as_ref().is_some_and(|error| error.contains(text)))
+            };
+            let reason = "the reason stands behind each endpoint: refused, TLS, or no answer in time";
+            // It runs, and was spoken to in the wrong way.
+            if says("does not speak TLS") {
+                return steps(&[
+                    "the scheme: that etcd speaks no TLS, so its endpoint is http://…, or it lacks --cert-file and --key-file",
+                    reason,
+                ]);
+            }
+            if says("the server speaks TLS") {
+                return steps(&[
+                    "the scheme: that etcd speaks TLS, so its endpoint is https://…, with --cacert, --cert and --key",
+                    reason,
+                ]);
+            }
+            steps(&[quorum, reason])
         },
     },
 ];
 
 pub(super) const LAST: &[Row] = &[
+    Row {
+        id: "two-clusters",
+        axis: Axis::Network,
+        title: "the endpoints belong to different clusters of etcd",
+        expected: false,
+        symptom: seen,
+        confirm: two_clusters,
+        next: |_| {
+            steps(&[
+                "`etcdctl endpoint status --cluster -w table` on each of them: who belongs to whom",
+                "an API server that is given both reads and writes now here, now there: give it the endpoints of one cluster (--etcd-servers)",
+                "a member that was started anew with an empty directory and --initial-cluster-state=new is a cluster of its own: remove it and add it again",
+            ])
+        },
+    },
     Row {
         id: "corrupt-alarm",
         axis: Axis::Mvcc,
@@ -123,7 +174,79 @@ pub(super) const LAST: &[Row] = &[
             steps(&["`timedatectl` on both machines: certificates and tokens depend on it, and every time in a log"])
         },
     },
+    Row {
+        id: "quota-over",
+        axis: Axis::Mvcc,
+        title: "etcd had reached its quota, and the alarm was disarmed since",
+        expected: true,
+        symptom: seen,
+        confirm: |facts| match &facts.evidence.log {
+            None => Column::unknown("a log (--log)"),
+            Some(log) => {
+                let figures = log.disarmed().map(|(raised, disarmed)| {
+                    vec![
+                        figure::text("last refused, or raised", raised.when(), &log.name),
+                        figure::text("disarmed", disarmed.when(), &log.name),
+                    ]
+                });
+                Column::of(figures.is_some(), figures.unwrap_or_default())
+            }
+        },
+        next: |_| {
+            steps(&[
+                "whether there is room now: `atrest doctor --endpoints …` shows the file, what of it is in use, and the quota",
+            ])
+        },
+    },
+    Row {
+        id: "encryption-off",
+        axis: Axis::Configuration,
+        title: "this API server has no --encryption-provider-config: it stores everything in the clear",
+        expected: true,
+        symptom: |facts| others_encrypt(facts).not(),
+        confirm: unencrypted,
+        next: |_| {
+            steps(&[
+                "whether others encrypt: `atrest scan` says what is stored by which provider; if so, this API server fails on it",
+                "nothing, when nothing is to be encrypted",
+            ])
+        },
+    },
 ];
+
+/// A manifest without the flag.
+fn unencrypted(facts: Facts<'_>) -> Column {
+    manifest(facts, |problem| *problem == ManifestProblem::NoEncryptionConfig)
+}
+
+/// Whether there is a configuration that it should have, or a sign of what others have encrypted.
+fn others_encrypt(facts: Facts<'_>) -> Column {
+    let configurations = facts.evidence.configuration.iter();
+    let figures: Vec<_> = configurations
+        .map(|file| {
+            figure::text("configuration", "given, and not that of this API server", file.path.display().to_string())
+        })
+        .collect();
+    let given = Column::of(!figures.is_empty(), figures);
+    let logged = facts.logged(OF_ENCRYPTED);
+    let given = if logged.holds() { given.or(logged) } else { given };
+    let decode = facts.counted(Server::Api, "apiserver_storage_decode_errors_total", EVER, |labels| {
+        Some(format!("{} not decoded", super::cache::resource_of(labels)))
+    });
+    let by_provider = facts.counted(Server::Api, "apiserver_storage_transformation_operations_total", EVER, |labels| {
+        let prefix = labels.get("transformer_prefix");
+        prefix.starts_with("k8s:enc:").then(|| format!("values by {prefix}"))
+    });
+    [decode, by_provider].into_iter().filter(Column::holds).fold(given, Column::or)
+}
+
+fn two_clusters(facts: Facts<'_>) -> Column {
+    let Some(probe) = &facts.evidence.etcd else { return Column::unknown("a running etcd (--endpoints)") };
+    let members: Vec<_> = probe.members.iter().filter(|member| member.cluster_id != 0).collect();
+    let differ = members.iter().any(|member| members.iter().any(|other| other.cluster_id != member.cluster_id));
+    let figure = |member: &&MemberProbe| figure::text("cluster", format!("{:x}", member.cluster_id), &member.endpoint);
+    Column::of(differ, members.iter().filter(|_| differ).map(figure).collect())
+}
 
 fn configuration_invalid(facts: Facts<'_>) -> Column {
     if facts.evidence.configuration.is_empty() {
@@ -179,8 +302,17 @@ pub(super) fn alarm(facts: Facts<'_>, wanted: &str) -> Column {
 struct Size {
     file: f64,
     in_use: Option<f64>,
-    quota: f64,
+    quota: Option<f64>,
     source: String,
+}
+
+/// The quota, when every etcd whose metrics are there tells the same.
+pub(super) fn quota_by_metrics(facts: Facts<'_>) -> Option<f64> {
+    let told = |target: &crate::doctor::metrics::Target| target.last().value("etcd_server_quota_backend_bytes");
+    let mut quotas =
+        facts.targets(Server::Etcd).iter().filter_map(told).filter(|quota| quota.is_finite() && *quota > 0.0);
+    let first = quotas.next()?;
+    quotas.all(|quota| quota == first).then_some(first)
 }
 
 fn sizes(facts: Facts<'_>) -> Vec<Size> {
@@ -189,39 +321,71 @@ fn sizes(facts: Facts<'_>) -> Vec<Size> {
         Some(Size {
             file: value("etcd_mvcc_db_total_size_in_bytes")?,
             in_use: value("etcd_mvcc_db_total_size_in_use_in_bytes"),
-            quota: value("etcd_server_quota_backend_bytes").filter(|quota| *quota > 0.0)?,
+            quota: value("etcd_server_quota_backend_bytes").filter(|quota| *quota > 0.0),
             source: target.name.clone(),
         })
     });
-    let of_members = facts.evidence.etcd.iter().flat_map(|probe| &probe.members).filter_map(|member| {
-        // Below the default the file is small under every quota; above it an unknown quota tells nothing.
-        let is_known = member.quota > 0 || member.db_size <= DEFAULT_QUOTA_BYTES;
-        let quota = if member.quota > 0 { member.quota } else { DEFAULT_QUOTA_BYTES };
-        (member.db_size > 0 && is_known).then(|| Size {
-            file: member.db_size as f64,
-            in_use: (member.db_size_in_use > 0).then_some(member.db_size_in_use as f64),
-            quota: quota as f64,
-            source: member.endpoint.clone(),
-        })
+    let of_members = facts.evidence.etcd.iter().flat_map(|probe| &probe.members).filter(|member| member.db_size > 0);
+    let of_members = of_members.map(|member| Size {
+        file: member.db_size as f64,
+        in_use: (member.db_size_in_use > 0).then_some(member.db_size_in_use as f64),
+        quota: if member.quota > 0 { Some(member.quota as f64) } else { quota_by_metrics(facts) },
+        source: member.endpoint.clone(),
     });
     of_metrics.chain(of_members).collect()
 }
 
-/// Whether so much of the quota is used, at some member.
+/// Whether so much of the quota is used, at some member. Where nobody tells the quota, etcd's default is assumed, and that is said; of a file
+/// that is larger than the default nothing is known.
 pub(super) fn quota_used(facts: Facts<'_>, part: f64) -> Column {
     let missing = Column::unknown("the size of etcd's database and its quota (--etcd-metrics, --endpoints)");
     sizes(facts).into_iter().fold(missing, |all, size| {
         let Size { file, in_use, quota, source } = size;
+        let assumed = DEFAULT_QUOTA_BYTES as f64;
+        if quota.is_none() && file > assumed {
+            return all;
+        }
         let mut figures = vec![figure::bytes_of("database file", file, &source)];
         figures.extend(in_use.map(|in_use| figure::bytes_of("of it in use", in_use, &source)));
-        figures.push(figure::bytes_of("quota", quota, &source));
-        all.or(Column::of(file >= quota * part, figures))
+        figures.push(match quota {
+            Some(quota) => figure::bytes_of("quota", quota, &source),
+            None => figure::text("quota", "not known (etcd's default, 2 GiB, is assumed)", &source),
+        });
+        all.or(Column::of(file >= quota.unwrap_or(assumed) * part, figures))
     })
 }
 
-/// Whether most of some member's file is free, so that defragmenting makes room.
-pub(super) fn is_fragmented(facts: Facts<'_>) -> bool {
-    sizes(facts).iter().any(|size| size.in_use.is_some_and(|in_use| in_use < size.file * FRAGMENTED))
+/// What is left to do about an etcd that takes no writes, by its figures.
+pub(super) fn after_quota(facts: Facts<'_>) -> Vec<String> {
+    const STOP: &str = "stop a rotation that is running";
+    const COMPACT: &str = "compact: `etcdctl compact REV`, with the revision of `etcdctl endpoint status -w json`";
+    const DEFRAG: &str = "`etcdctl defrag` on one member after the other, the leader last: it blocks the member";
+    const DISARM: &str = "`etcdctl alarm disarm`: the alarm stays until somebody does that";
+    let sizes = sizes(facts);
+    let is_small = |size: &Size| size.quota.is_some_and(|quota| size.file < quota * SMALL_AGAIN);
+    if !sizes.is_empty() && sizes.iter().all(is_small) {
+        return steps(&["the file is small again, and only the alarm is left: `etcdctl alarm disarm`"]);
+    }
+    let mut next = Vec::new();
+    if sizes.iter().any(|size| size.quota.is_none()) {
+        next.push("the quota is not told: when the file is far below --quota-backend-bytes, `etcdctl alarm disarm` is all that is left");
+    }
+    next.push(STOP);
+    // What is free is free because it was compacted.
+    if sizes.iter().any(|size| size.in_use.is_some_and(|in_use| in_use < size.file * FRAGMENTED)) {
+        next.extend([
+            "most of the file is free: `etcdctl defrag` on one member after the other, the leader last",
+            DISARM,
+        ]);
+    } else {
+        next.extend([
+            COMPACT,
+            DEFRAG,
+            "when it is full of data even then: delete what nobody needs, or raise --quota-backend-bytes",
+            DISARM,
+        ]);
+    }
+    steps(&next)
 }
 
 fn kms_checks(facts: Facts<'_>) -> Column {
@@ -230,11 +394,8 @@ fn kms_checks(facts: Facts<'_>) -> Column {
     }
     let failed = facts.evidence.kms.iter().flat_map(|probe| {
         let source = format!("{} at {}", probe.name, probe.endpoint);
-        let unreachable = probe.error.iter().map(|error| ("socket".to_owned(), error.clone()));
-        unreachable
-            .chain(probe.failed.iter().cloned())
-            .map(|(check, why)| figure::text(check, why, &source))
-            .collect::<Vec<_>>()
+        // That nobody answers is a row of its own.
+        probe.failed.iter().cloned().map(|(check, why)| figure::text(check, why, &source)).collect::<Vec<_>>()
     });
     let figures: Vec<_> = failed.collect();
     Column::of(!figures.is_empty(), figures)
@@ -252,21 +413,4 @@ fn clocks(facts: Facts<'_>) -> Column {
     let figures: Vec<_> =
         differ.map(|clock| figure::seconds("ahead of ours", clock.ahead_seconds as f64, &clock.source)).collect();
     Column::of(!figures.is_empty(), figures)
-}
-
-/// The most frequent text of the log. It is for when no row holds: the rows know such texts, and say more.
-pub(super) fn most_frequent_text(facts: Facts<'_>) -> Option<Finding> {
-    let log = facts.evidence.log.as_ref()?;
-    let texts = log.texts();
-    let first = texts.first()?;
-    let figure =
-        |text: &LogText| figure::count(format!("lines of the log ({})", text.explanation), text.count, &log.name);
-    Some(Finding {
-        row: LOG_TEXT,
-        axis: first.axis,
-        title: first.meaning.to_owned(),
-        expected: false,
-        evidence: texts.iter().take(5).map(figure).collect(),
-        next: log.matches.get(first.explanation).map(LogMatch::next).unwrap_or_default(),
-    })
 }

@@ -2,7 +2,7 @@
 
 use super::column::Column;
 use super::facts::{Facts, Server};
-use super::requisites::{alarm, is_fragmented, quota_used};
+use super::requisites::{after_quota, alarm, quota_used};
 use super::thresholds::{
     DELETE_BURST, ETCD_CALL_SECONDS, EVER, GRANT_BURST, LARGE_OBJECT_BYTES, MANY_KEYS, MUCH_DATA_BYTES, QUOTA_FULL,
 };
@@ -46,19 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         expected: false,
         symptom: puts_refused,
         confirm: quota_full,
-        next: |facts| {
-            let way = if is_fragmented(facts) {
-                "most of the file is free: `etcdctl defrag` on one member after the other, the leader last"
-            } else {
-                "the file is full of data: delete what nobody needs, or raise --quota-backend-bytes, and then `etcdctl defrag`"
-            };
-            steps(&[
-                "stop a rotation that is running",
-                "compact: `etcdctl compact REV`, with the revision of `etcdctl endpoint status -w json`",
-                way,
-                "`etcdctl alarm disarm`: the alarm stays until somebody does that",
-            ])
-        },
+        next: after_quota,
     },
     Row {
         id: "slow-watchers",
@@ -146,7 +134,10 @@ fn puts_refused(facts: Facts<'_>) -> Column {
         let is_write = ["Txn", "Put", "LeaseGrant"].contains(&method.as_ref());
         (is_write && labels.is("grpc_code", "ResourceExhausted")).then(|| format!("{method} ResourceExhausted"))
     });
-    facts.logged(&["no-space"]).or(alarm(facts, "NOSPACE")).or(refused).or(write_refused(facts))
+    // What was disarmed later is over.
+    let is_over = facts.evidence.log.as_ref().is_some_and(|log| log.disarmed().is_some());
+    let logged = if is_over { Column::of(false, Vec::new()) } else { facts.logged(&["no-space"]) };
+    logged.or(alarm(facts, "NOSPACE")).or(refused).or(write_refused(facts))
 }
 
 /// The size is shown with an alarm too: it says whether to defragment.

@@ -66,6 +66,12 @@ pub(super) const QUOTA_FULL: f64 = 0.9;
 /// A part of the quota at which a rotation pauses, and somebody should act: ours.
 pub(super) const QUOTA_NEAR: f64 = 0.8;
 
+/// A part of the quota below which the file is small, whatever alarm is set: ours.
+pub(super) const SMALL_AGAIN: f64 = 0.5;
+
+/// Operations that fail, of a hundred, from where it is no longer a rotation's second key: ours.
+pub(super) const FAILED_SHARE: f64 = 0.01;
+
 /// A part of the file that is in use, below which the rest is fragmentation: ours.
 pub(super) const FRAGMENTED: f64 = 0.5;
 

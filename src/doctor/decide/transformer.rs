@@ -1,15 +1,15 @@
 //! What is stored and how it opens: keys, codec, KMS.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache::resource_of;
-use super::column::Column;
+use super::column::{Column, State};
 use super::facts::{Facts, Server};
-use super::signals::READ_VERBS;
-use super::thresholds::{EVER, KMS_CALL_SECONDS, OFTEN};
-use super::{Row, steps};
+use super::signals::{READ_VERBS, T};
+use super::thresholds::{EVER, FAILED_SHARE, KMS_CALL_SECONDS, OFTEN};
+use super::{Row, seen, steps};
 use crate::doctor::figure;
-use crate::doctor::metrics::Labels;
+use crate::doctor::metrics::{Labels, Target};
 use crate::report::Axis;
 
 const OPERATIONS: &str = "apiserver_storage_transformation_operations_total";
@@ -34,7 +34,7 @@ const OF_A_VALUE: &[&str] = &[
 
 /// The explanations of texts that are about a plugin.
 const OF_A_KMS: &[&str] =
-    &["kms-never-healthy", "kms-key-id", "kms-protocol-error", "kms-socket", "kms-timeout", "kms-decrypt"];
+    &["kms-never-healthy", "kms-key-id", "kms-protocol-error", "kms-timeout", "kms-unavailable", "kms-decrypt"];
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -42,8 +42,16 @@ pub(super) const ROWS: &[Row] = &[
         axis: Axis::Transformer,
         title: "stored values do not open: a key is missing, or a value is of another key, moved or damaged",
         expected: false,
-        symptom: |facts| failed_requests(facts).or(facts.logged(OF_A_VALUE)),
-        confirm: |facts| failed_reads(facts).or(facts.logged(OF_A_VALUE)),
+        symptom: |facts| {
+            let (requests, logged) = (failed_requests(facts), facts.logged(OF_A_VALUE));
+            // A log without such a text may be of another API server.
+            let is_open = requests.state == State::Unknown && !facts.targets(Server::Api).is_empty();
+            if is_open && !logged.holds() { requests } else { requests.or(logged) }
+        },
+        confirm: |facts| {
+            let reads = if failed_requests(facts).holds() { failed_reads(facts) } else { many_failed_reads(facts) };
+            reads.or(facts.logged(OF_A_VALUE))
+        },
         next: |facts| {
             let unknown = failed_reads(facts).evidence.iter().any(|figure| figure.what.contains("prefix unknown"));
             let missing =
@@ -81,16 +89,27 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
     Row {
+        id: "kms-socket",
+        axis: Axis::Kms,
+        title: "nothing listens on the socket of a KMS plugin",
+        expected: false,
+        symptom: seen,
+        confirm: |facts| no_listener(facts).or(facts.logged(&["kms-socket"])),
+        next: |_| {
+            steps(&[
+                "start the plugin: `crictl ps -a`, or `systemctl status`, and its log say why it does not run",
+                "the path: `ls -l` on it, and compare it with `endpoint` of the configuration and with what the plugin is started with",
+                "in a static pod: is the folder of the socket mounted? `atrest doctor --manifest … --encryption-provider-config FILE`",
+            ])
+        },
+    },
+    Row {
         id: "kms",
         axis: Axis::Kms,
         title: "the KMS plugin, or what is behind it, is slow or does not answer",
         expected: false,
         symptom: |facts| {
-            let unavailable = facts.counted(Server::Api, OPERATIONS, OFTEN, |labels| {
-                let status = labels.get("status");
-                is_unavailable(&status).then(|| format!("{} {status}", labels.get("transformation_type")))
-            });
-            facts.transformations_slow().or(unavailable).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS))
+            facts.transformations_slow().or(not_answered(facts)).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS))
         },
         confirm: |facts| {
             let method = |labels: Labels<'_>| {
@@ -110,7 +129,22 @@ pub(super) const ROWS: &[Row] = &[
                         .flatten()
                 },
             );
-            slow.or(failed).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS))
+            let seen = slow.or(failed).or(kms_answers_badly(facts)).or(facts.logged(OF_A_KMS));
+            let has_latency = facts.targets(Server::Api).iter().any(|target| target.has_histogram(KMS_LATENCY));
+            if seen.holds() || has_latency {
+                return seen;
+            }
+            // Without the plugin's own figures the transformations point to it.
+            let by_kms = |labels: Labels<'_>| {
+                let prefix = labels.get("transformer_prefix");
+                prefix.starts_with("k8s:enc:kms:").then(|| format!("{} by {prefix}", labels.get("transformation_type")))
+            };
+            let transformations = facts.slow(Server::Api, T, by_kms, |_| KMS_CALL_SECONDS);
+            let points = [transformations, not_answered(facts)].into_iter().filter(Column::holds);
+            match points.reduce(Column::or) {
+                Some(points) => Column::unknown(KMS_LATENCY).with(points),
+                None => seen,
+            }
         },
         next: |_| {
             steps(&[
@@ -150,24 +184,112 @@ fn failed_reads(facts: Facts<'_>) -> Column {
     })
 }
 
-/// Requests that were answered 500, for resources of which values were not opened. That a value is tried with a key that does not
-/// open it is normal during a rotation, and so is a 500 now and then; together they are not.
-fn failed_requests(facts: Facts<'_>) -> Column {
-    let mut failed = BTreeSet::new();
-    for target in facts.targets(Server::Api) {
-        let not_opened = target.counters(OPERATIONS).filter(|(labels, value)| *value > 0.0 && is_failed_read(*labels));
-        failed.extend(not_opened.map(|(labels, _)| labels.get("resource").into_owned()));
+/// Reads of values by a provider: those that failed, and those that did not.
+#[derive(Default)]
+struct Reads {
+    failed: f64,
+    opened: f64,
+    statuses: BTreeSet<String>,
+}
+
+/// Of each resource and prefix.
+fn reads(target: &Target) -> BTreeMap<(String, String), Reads> {
+    let mut reads: BTreeMap<(String, String), Reads> = BTreeMap::new();
+    for (labels, value) in target.counters(OPERATIONS).filter(|(_, value)| value.is_finite() && *value > 0.0) {
+        let of = || (labels.get("resource").into_owned(), labels.get("transformer_prefix").into_owned());
+        if is_failed_read(labels) {
+            let reads = reads.entry(of()).or_default();
+            reads.failed += value;
+            reads.statuses.insert(labels.get("status").into_owned());
+        } else if labels.is("transformation_type", "from_storage") && labels.is("status", "OK") {
+            reads.entry(of()).or_default().opened += value;
+        }
     }
-    facts.counted(Server::Api, "apiserver_request_total", EVER, |labels| {
+    reads.retain(|_, reads| reads.failed > 0.0);
+    reads
+}
+
+/// Reads that failed, so many of all that a second key of a rotation does not explain it; between two readings, any.
+fn many_failed_reads(facts: Facts<'_>) -> Column {
+    let mut all = Column::unknown(Server::Api.metrics());
+    for target in facts.targets(Server::Api) {
+        let source = target.source();
+        let is_much = |reads: &Reads| target.is_window() || reads.failed > FAILED_SHARE * (reads.failed + reads.opened);
+        let figures: Vec<_> = reads(target)
+            .into_iter()
+            .filter(|(_, reads)| is_much(reads))
+            .map(|((resource, prefix), reads)| {
+                let statuses = reads.statuses.into_iter().collect::<Vec<_>>().join(", ");
+                let tried = reads.failed + reads.opened;
+                figure::counted(
+                    format!("{resource} not opened of {tried:.0}, prefix {prefix}, {statuses}"),
+                    reads.failed,
+                    &source,
+                )
+            })
+            .collect();
+        all = all.or(Column::of(!figures.is_empty(), figures));
+    }
+    all
+}
+
+/// Requests that were answered 500, for resources of which values were not opened. That a value is tried with a key that does not
+/// open it is normal during a rotation, and so is a 500 now and then; together they are not. Without the requests it is not known, and
+/// neither when more failed than were opened: a watch cache that does not fill answers 429.
+fn failed_requests(facts: Facts<'_>) -> Column {
+    const REQUESTS: &str = "apiserver_request_total";
+    let mut failed = BTreeSet::new();
+    let mut is_open = false;
+    for target in facts.targets(Server::Api) {
+        for ((resource, prefix), reads) in reads(target) {
+            let by_another_key = prefix.starts_with("k8s:enc:") && reads.failed <= reads.opened;
+            is_open |= !target.last().has(REQUESTS) || !by_another_key;
+            failed.insert(resource);
+        }
+    }
+    let answered = facts.counted(Server::Api, REQUESTS, EVER, |labels| {
         let resource = resource_of(labels);
         (labels.is("code", "500") && failed.contains(&resource))
             .then(|| format!("500 to {} {resource}", labels.get("verb")))
-    })
+    });
+    if is_open && !answered.holds() {
+        return Column::unknown(
+            "requests for these resources that fail (500 in apiserver_request_total, or a log by --log)",
+        );
+    }
+    answered
 }
 
 fn is_failed_read(labels: Labels<'_>) -> bool {
     let status = labels.get("status");
     labels.is("transformation_type", "from_storage") && status != "OK" && !is_unavailable(&status)
+}
+
+/// Transformations that failed because of a KMS.
+fn not_answered(facts: Facts<'_>) -> Column {
+    facts.counted(Server::Api, OPERATIONS, OFTEN, |labels| {
+        let status = labels.get("status");
+        // Nothing but a KMS can fail to seal.
+        let not_sealed = labels.is("transformation_type", "to_storage") && status != "OK";
+        (is_unavailable(&status) || not_sealed).then(|| format!("{} {status}", labels.get("transformation_type")))
+    })
+}
+
+/// Whether nobody listens on a socket, as far as the error tells.
+fn is_no_listener(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    ["no such file", "no such socket", "connection refused"].iter().any(|text| error.contains(text))
+}
+
+fn no_listener(facts: Facts<'_>) -> Column {
+    let mut all = Column::unknown("a KMS plugin (--kms-endpoint, --encryption-provider-config)");
+    for probe in &facts.evidence.kms {
+        let error = probe.error.iter().filter(|error| is_no_listener(error));
+        let source = format!("{} at {}", probe.name, probe.endpoint);
+        let figures: Vec<_> = error.map(|error| figure::text("socket", error, &source)).collect();
+        all = all.or(Column::of(!figures.is_empty(), figures));
+    }
+    all
 }
 
 /// What plugins answered here.
@@ -176,6 +298,7 @@ fn kms_answers_badly(facts: Facts<'_>) -> Column {
     for probe in &facts.evidence.kms {
         let source = format!("{} at {}", probe.name, probe.endpoint);
         let column = match &probe.error {
+            Some(error) if is_no_listener(error) => Column::of(false, Vec::new()),
             Some(error) => Column::of(true, vec![figure::text("socket", error, &source)]),
             None => {
                 let slow = probe.latency.iter().filter(|(_, _, p99)| *p99 > probe.timeout / 2);

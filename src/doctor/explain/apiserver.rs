@@ -99,7 +99,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         id: "webhook",
         axis: Axis::ApiserverAdmission,
-        patterns: &[Pattern::Text("failed calling webhook"), Pattern::Text("failed to call webhook")],
+        patterns: &[
+            Pattern::Without(&["failed calling webhook"], &["failing open"]),
+            Pattern::Without(&["failed to call webhook"], &["failing open"]),
+        ],
         in_logs: true,
         vague: false,
         meaning: "An admission webhook did not answer, and its failurePolicy is Fail.",
@@ -108,6 +111,68 @@ pub(super) const ENTRIES: &[Entry] = &[
             "the webhook that the text names: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`",
             METRICS,
         ],
+    },
+    Entry {
+        id: "webhook-open",
+        axis: Axis::ApiserverAdmission,
+        patterns: &[Pattern::All(&["webhook", "failing open"])],
+        in_logs: true,
+        vague: false,
+        meaning: "An admission webhook did not answer, and its failurePolicy is Ignore: the request went on without it, after its timeoutSeconds.",
+        causes: &["its pods do not run, or cannot be reached", "its certificate"],
+        next: &[
+            "what it should have checked or changed was not: look at what was written meanwhile",
+            "the webhook that the text names: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`",
+            "a lower timeoutSeconds: each request waits that long for it",
+        ],
+    },
+    Entry {
+        id: "request-not-decodable",
+        axis: Axis::ApiserverSerialization,
+        patterns: &[Pattern::Text("cannot be handled as a")],
+        in_logs: true,
+        vague: false,
+        meaning: "The object that was sent with the request is not what its kind has: 400. Nothing stored is involved, and no encryption. `illegal base64`: \
+                  a value below `data` of the Secret in that manifest is not base64, from the byte that is named.",
+        causes: &[
+            "`data` with plain text in it: base64 is meant, or `stringData`",
+            "base64 that was wrapped, cut, or copied with a quote or a blank",
+        ],
+        next: &[
+            "write plain text below `stringData`, or make the value with `base64 -w 0`",
+            "`kubectl apply --dry-run=server -f FILE` tries it without writing",
+        ],
+    },
+    Entry {
+        id: "illegal-base64",
+        axis: Axis::ApiserverSerialization,
+        patterns: &[Pattern::Text("illegal base64 data at input byte")],
+        in_logs: true,
+        vague: true,
+        meaning: "Something that should be base64 is not, from the byte that is named (counted from 0). Byte 3 alone would be ciphertext that was taken for an \
+                  object; any other byte is a text that somebody has written.",
+        causes: &[
+            "a Secret in a manifest, with plain text or wrapped base64 below `data`",
+            "a `secret` of an EncryptionConfiguration",
+            "base64 with the alphabet of URLs (`-` and `_`), without its padding, or with a line end in it",
+        ],
+        next: &[
+            "of a manifest: `kubectl apply --dry-run=server -f FILE`; plain text belongs below `stringData`",
+            "of an EncryptionConfiguration: `atrest config check FILE`",
+        ],
+    },
+    Entry {
+        id: "quota-evaluation",
+        axis: Axis::ApiserverAdmission,
+        patterns: &[Pattern::Text("resource quota evaluation timed out")],
+        in_logs: true,
+        vague: false,
+        meaning: "Admission counts what a namespace uses before it lets an object in, and did not come to that within 10 s. No transformer is involved.",
+        causes: &[
+            "very many creates in one namespace at once",
+            "etcd or the API server is slow: the ResourceQuota is written with each of them",
+        ],
+        next: &["`kubectl get resourcequota -n NAMESPACE`, and who creates so much there", METRICS],
     },
     Entry {
         id: "conflict",
@@ -191,6 +256,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         meaning: "500: what etcd or a transformer says is passed on, in the text behind it. For one object alone it is most often a value that does not open; for \
                   all of them etcd or the KMS.",
         causes: &["a value that cannot be opened", "etcd refuses or does not answer", "a KMS that does not answer"],
-        next: &["the whole text: `atrest doctor explain 'TEXT'`", VERIFY],
+        next: &[
+            "the text behind it, or the line of the API server's log at that time: `atrest doctor --log FILE`",
+            VERIFY,
+            METRICS,
+        ],
     },
 ];

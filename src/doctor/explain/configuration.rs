@@ -12,7 +12,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         patterns: &[
             Pattern::Text("secret must be base64 encoded"),
             Pattern::Text("secrets must be base64 encoded"),
-            Pattern::All(&["illegal base64 data at input byte 0"]),
+            Pattern::Without(&["illegal base64 data at input byte 0"], &["cannot be handled as a"]),
             Pattern::All(&["illegal base64", "secret: invalid value"]),
             Pattern::All(&["illegal base64", "encryption-provider-config"]),
         ],

@@ -24,6 +24,10 @@ pub(super) enum Pattern {
     Text(&'static str),
     /// All of these, anywhere.
     All(&'static [&'static str]),
+    /// All of the first, and none of the second: those say something else.
+    Without(&'static [&'static str], &'static [&'static str]),
+    /// An address with one of these ports, one of the first texts, and none of the second.
+    Port(&'static [&'static str], &'static [&'static str], &'static [&'static str]),
     /// The status of an HTTP answer.
     Status(&'static str),
 }
@@ -34,9 +38,33 @@ impl Pattern {
         match self {
             Self::Text(text) => lowered.contains(text).then(|| text.to_owned()),
             Self::All(texts) => texts.iter().all(|text| lowered.contains(text)).then(|| texts.join(" … ")),
+            Self::Without(texts, others) => {
+                let found = texts.iter().all(|text| lowered.contains(text));
+                (found && !others.iter().any(|text| lowered.contains(text))).then(|| texts.join(" … "))
+            }
+            Self::Port(ports, texts, others) => {
+                let of_others = others.iter().any(|text| lowered.contains(text));
+                let port = ports.iter().find(|port| !of_others && has_port(lowered, port))?;
+                let text = texts.iter().find(|text| lowered.contains(**text))?;
+                Some(format!(":{port} … {text}"))
+            }
             Self::Status(code) => is_status(lowered, code).then(|| code.to_owned()),
         }
     }
+}
+
+/// `10.96.0.10:53`, `[::1]:6443/…`; no time of the day, and no line of a source file.
+fn has_port(lowered: &str, port: &str) -> bool {
+    let number = format!(":{port}");
+    lowered.match_indices(&number).any(|(at, _)| {
+        let after = lowered.get(at + number.len()..).unwrap_or_default();
+        let ends = after.is_empty() || after.starts_with([' ', '/', '"', '\'', '\\', ',', ';', ')', '?', '\n', '\r']);
+        let before = lowered.get(..at).unwrap_or_default();
+        let host = before.rsplit([' ', '"', '\'', '/', '(', '=', ',', '@']).next().unwrap_or_default();
+        let is_host = host.contains('.') || host.contains(|c: char| c.is_ascii_alphabetic()) || host.ends_with(']');
+        let goes_on = after.strip_prefix(':').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\n']));
+        is_host && (ends || goes_on)
+    })
 }
 
 /// A number alone, or where a status stands: `504`, `HTTP 504`, `code: 504`, `resp=504`, `504 Gateway Timeout`.
@@ -62,6 +90,24 @@ fn is_status(lowered: &str, code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_that_of_an_address() {
+        for (text, port) in [
+            ("dial tcp 10.96.0.10:53: connect: connection refused", "53"),
+            ("dial tcp [::1]:6443: connect", "6443"),
+            ("https://10.0.0.1:6443/api", "6443"),
+            ("the server etcd-0:2379 was", "2379"),
+            ("on 10.96.0.10:53", "53"),
+        ] {
+            assert!(has_port(text, port), "{text}");
+        }
+        for (text, port) in
+            [("at 04:00:53 connection refused", "53"), ("x.go:443] connection refused", "443"), ("a:5380 ", "53")]
+        {
+            assert!(!has_port(text, port), "{text}");
+        }
+    }
 
     #[test]
     fn a_status_is_a_number_where_a_status_stands() {

@@ -4,6 +4,8 @@ mod apiserver;
 mod configuration;
 mod entry;
 mod etcd;
+mod kms;
+mod reach;
 mod table;
 mod transformer;
 
@@ -26,6 +28,9 @@ const COLLECT: [&str; 4] = [
     "etcd's /metrics likewise: `atrest doctor --etcd-metrics FILE`",
     "`atrest doctor --endpoints …` for what etcd itself says",
 ];
+
+/// The explanation of an alarm that was taken away, which is no fault.
+pub(super) const DISARMED: &str = "alarm-disarmed";
 
 /// Says what a text means. Several explanations may fit, and the most specific stands first.
 #[must_use]
@@ -80,6 +85,10 @@ impl Entry {
         }
     }
 
+    pub(super) fn is_vague(&self) -> bool {
+        self.vague
+    }
+
     pub(super) fn next(&self, keys: &[String]) -> Vec<String> {
         self.next.iter().map(|step| with_key(step, keys)).collect()
     }
@@ -112,10 +121,16 @@ pub(super) fn keys_of(text: &str) -> Vec<String> {
             {
                 continue;
             }
-            let rest = text.get(at..).unwrap_or_default();
-            let key = rest.split(ENDS).next().unwrap_or_default().trim_end_matches([':', '.']);
+            let (before, rest) = (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default());
+            // In quotes it is all of it, whatever stands there.
+            let quote = ["\\\"", "\""].into_iter().find(|quote| before.ends_with(quote));
+            let quoted = quote.and_then(|quote| Some(rest.split_once(quote)?.0)).filter(|key| !key.contains('\n'));
+            let key =
+                quoted.unwrap_or_else(|| rest.split(ENDS).next().unwrap_or_default().trim_end_matches([':', '.']));
+            let shown: String = key.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+            let key = shown.as_str();
             if key.len() > begin.len() && key.len() <= 1024 && !keys.iter().any(|other| other == key) {
-                keys.push(key.chars().flat_map(char::escape_default).collect());
+                keys.push(key.to_owned());
             }
             if keys.len() == MAX_KEYS {
                 return keys;
@@ -235,6 +250,79 @@ mod tests {
         }
     }
 
+    /// Each was explained as another fault, or not known.
+    #[test]
+    fn texts_that_sound_alike_are_told_apart() {
+        for (text, id) in [
+            (
+                "Error from server (BadRequest): Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 3",
+                "request-not-decodable",
+            ),
+            (
+                "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 0",
+                "request-not-decodable",
+            ),
+            ("illegal base64 data at input byte 3: x", "encrypted-read-as-object"),
+            ("illegal base64 data at input byte 17", "illegal-base64"),
+            ("illegal base64 data at input byte 31", "illegal-base64"),
+            ("{\"msg\":\"alarm disarmed\",\"alarm\":\"NOSPACE\"}", "alarm-disarmed"),
+            ("{\"msg\":\"alarm raised\",\"alarm\":\"NOSPACE\"}", "no-space"),
+            (
+                "Failed calling webhook, failing open x.example.com: failed calling webhook \"x.example.com\": dial tcp 10.0.0.1:443: connect: connection refused",
+                "webhook-open",
+            ),
+            ("failed calling webhook \"x\": dial tcp 10.0.0.1:443: connect: connection refused", "webhook"),
+            ("x509: certificate signed by unknown authority", "certificate-authority"),
+            ("x509: certificate has expired or is not yet valid", "certificate-expired"),
+            ("lookup etcd: dial tcp 10.96.0.10:53: connect: connection refused", "dns-refused"),
+            ("dial tcp: lookup etcd-0 on 10.96.0.10:53: no such host", "host-unknown"),
+            ("Get \"https://[::1]:6443/api\": dial tcp [::1]:6443: connect: connection refused", "apiserver-refused"),
+            (
+                "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?",
+                "apiserver-refused",
+            ),
+            ("dial tcp 10.0.0.1:6443: i/o timeout", "apiserver-refused"),
+            ("dial tcp 127.0.0.1:2379: connect: connection refused", "etcd-refused"),
+            ("dial tcp 10.0.0.1:9999: connect: connection refused", "transport"),
+            ("Internal error occurred: resource quota evaluation timed out", "quota-evaluation"),
+            (
+                "Internal error occurred: unable to transform key \"/registry/secrets/a/b\": rpc error: code = Unknown desc = failed to decrypt: AccessDeniedException: x",
+                "kms-access-denied",
+            ),
+            ("KMSInvalidStateException: arn:x is pending deletion.", "kms-key-disabled"),
+            ("rpc error: code = Internal desc = DisabledException: arn:x is disabled", "kms-key-disabled"),
+            ("rpc error: code = Unknown desc = Code: 403. Errors:\n\n* permission denied", "kms-access-denied"),
+            ("rpc error: code = Unknown desc = Code: 503. Errors: * Vault is sealed", "kms-sealed"),
+            ("rpc error: code = Unknown desc = pkcs11: 0xA0: CKR_PIN_INCORRECT", "kms-token"),
+            ("rpc error: code = PermissionDenied desc = etcdserver: permission denied", "permission-denied"),
+            (
+                "rpc error: code = Unavailable desc = dial unix /run/k.sock: connect: permission denied",
+                "kms-unavailable",
+            ),
+            ("etcdserver: corrupt cluster", "corrupt-cluster"),
+            ("walpb: crc mismatch", "wal-corrupt"),
+            (
+                "tocommit(44) is out of range [lastIndex(43)]. Was the raft log corrupted, truncated, or lost?",
+                "wal-corrupt",
+            ),
+            ("lost TCP streaming connection with remote peer", "peer-connection"),
+            ("prober detected unhealthy status", "peer-connection"),
+            ("waiting for ReadIndex response took too long, retrying", "read-index-slow"),
+            ("write /var/lib/etcd/member/snap/db: no space left on device", "disk-full"),
+            ("[-]etcd failed: reason withheld", "health-etcd"),
+            ("[-]kms-providers failed: reason withheld", "health-kms"),
+            (
+                "The server was unable to return a response in the time allotted, but may still be processing the request",
+                "no-time-left",
+            ),
+            ("net/http: TLS handshake timeout", "tls-timeout"),
+            ("Trace[1793]: \"List etcd3\" key:/secrets (total time: 812ms):", "slow-trace"),
+            ("apply request took too long", "slow-apply"),
+        ] {
+            assert_eq!(ids(text).first(), Some(&id), "{text}: {:?}", ids(text));
+        }
+    }
+
     #[test]
     fn several_may_fit_and_the_key_goes_into_the_next_step() {
         let text = "Internal error occurred: unable to transform key \"/registry/secrets/team-a/db\": invalid padding on input";
@@ -253,12 +341,17 @@ mod tests {
 
     #[test]
     fn a_key_in_a_command_runs_nothing() {
-        let report = explain("unable to transform key \"/registry/secrets/a/$(reboot)`x`\": invalid padding on input");
-        assert!(
-            report.explanations[0].next[0].contains("--prefix '/registry/secrets/a/$(reboot'"),
-            "{:?}",
-            report.explanations[0].next
-        );
+        // A key was cut at the first odd letter, so that the command looked at other keys than this one.
+        for (key, shell) in [
+            ("/registry/secrets/a/$(reboot)`x`", "'/registry/secrets/a/$(reboot)`x`'"),
+            ("/registry/secrets/a'b/c d", "'/registry/secrets/a'\\''b/c d'"),
+            ("/registry/secrets/a/b", "/registry/secrets/a/b"),
+        ] {
+            let report = explain(&format!("unable to transform key \"{key}\": invalid padding on input"));
+            assert_eq!(report.keys, [key]);
+            let next = &report.explanations[0].next[0];
+            assert!(next.contains(&format!("--prefix {shell}`")), "{next}");
+        }
         assert_eq!(quoted("/registry/a'b"), "'/registry/a'\\''b'");
     }
 

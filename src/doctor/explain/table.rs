@@ -1,11 +1,12 @@
 //! The texts, in an order in which the more specific come first.
 
 use super::entry::Entry;
-use super::{apiserver, configuration, etcd, transformer};
+use super::{apiserver, configuration, etcd, kms, reach, transformer};
 
 /// All that is known.
 pub(super) fn table() -> impl Iterator<Item = &'static Entry> {
-    configuration::ENTRIES.iter().chain(transformer::ENTRIES).chain(etcd::ENTRIES).chain(apiserver::ENTRIES)
+    let api = configuration::ENTRIES.iter().chain(kms::ENTRIES).chain(transformer::ENTRIES);
+    api.chain(etcd::ENTRIES).chain(apiserver::ENTRIES).chain(reach::ENTRIES)
 }
 
 #[cfg(test)]
@@ -25,7 +26,12 @@ mod tests {
                 let texts = match pattern {
                     Pattern::Text(text) | Pattern::Status(text) => vec![*text],
                     Pattern::All(texts) => texts.to_vec(),
+                    Pattern::Without(texts, others) => [*texts, *others].concat(),
+                    Pattern::Port(_, texts, others) => [*texts, *others].concat(),
                 };
+                for step in entry.next {
+                    assert!(!step.contains("doctor explain"), "{}: it is what was just asked", entry.id);
+                }
                 for text in texts {
                     assert_eq!(text, text.to_ascii_lowercase(), "{}", entry.id);
                     assert!(text.len() >= 3, "{}", entry.id);

@@ -14,7 +14,22 @@ pub(super) const ENTRIES: &[Entry] = &[
         id: "encrypted-read-as-object",
         axis: Axis::Transformer,
         patterns: &[
-            Pattern::Text("illegal base64 data at input byte 3"),
+            Pattern::Without(
+                &["illegal base64 data at input byte 3"],
+                &[
+                    "cannot be handled as a",
+                    "input byte 30",
+                    "input byte 31",
+                    "input byte 32",
+                    "input byte 33",
+                    "input byte 34",
+                    "input byte 35",
+                    "input byte 36",
+                    "input byte 37",
+                    "input byte 38",
+                    "input byte 39",
+                ],
+            ),
             Pattern::All(&["couldn't get version/kind", "k8s:enc"]),
         ],
         in_logs: true,
@@ -221,9 +236,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         patterns: &[
             Pattern::All(&["dial unix", "no such file or directory"]),
             Pattern::All(&["dial unix", "connection refused"]),
-            Pattern::All(&["dial unix", "permission denied"]),
-            Pattern::All(&["rpc error", "unavailable", "kms"]),
-            Pattern::All(&["rpc error", "unavailable", "dial unix"]),
         ],
         in_logs: true,
         vague: false,
@@ -231,12 +243,34 @@ pub(super) const ENTRIES: &[Entry] = &[
         causes: &[
             "`no such file`: the folder of the socket is not mounted into the static pod, or the plugin is not running",
             "`connection refused`: the plugin has ended and left the socket; or the socket itself is mounted, and the plugin has made a new one",
-            "`permission denied`: the mode or the owner of the socket",
         ],
         next: &[
             "`atrest doctor --manifest kube-apiserver.yaml --encryption-provider-config FILE`: whether the socket is mounted",
             KMS,
         ],
+    },
+    Entry {
+        id: "kms-unavailable",
+        axis: Axis::Kms,
+        patterns: &[
+            Pattern::Without(&["dial unix", "permission denied"], &["no such file or directory", "connection refused"]),
+            Pattern::Without(
+                &["rpc error", "unavailable", "kms"],
+                &["no such file or directory", "connection refused", "etcdserver"],
+            ),
+            Pattern::Without(
+                &["rpc error", "unavailable", "dial unix"],
+                &["no such file or directory", "connection refused"],
+            ),
+        ],
+        in_logs: true,
+        vague: false,
+        meaning: "A KMS plugin cannot be asked: its socket may not be opened, or the plugin says that what is behind it is not available.",
+        causes: &[
+            "`permission denied`: the mode or the owner of the socket, SELinux or AppArmor",
+            "`Unavailable` without `dial unix`: the service behind the plugin",
+        ],
+        next: &["`ls -lZ` on the socket, and as whom kube-apiserver runs", KMS],
     },
     Entry {
         id: "kms-timeout",

@@ -63,6 +63,18 @@ impl ApiserverManifest {
         self.flag(ENCRYPTION_CONFIG).map(Path::new)
     }
 
+    /// Whether kube-apiserver starts without any encryption: the flag is not there, and nothing that was meant for it.
+    #[must_use]
+    pub fn is_without_encryption(&self) -> bool {
+        let is_meant = |problem: &ManifestProblem| match problem {
+            ManifestProblem::Misspelled { meant: flag, .. }
+            | ManifestProblem::OneArgument { flag, .. }
+            | ManifestProblem::NoValue { flag } => flag.contains(ENCRYPTION_CONFIG),
+            _ => false,
+        };
+        self.encryption_config().is_none() && !self.flags.problems().iter().any(is_meant)
+    }
+
     /// Where a path of the container is on the host. Nothing when that is not known, or on no host.
     #[must_use]
     pub fn host_path(&self, path: &Path) -> Option<PathBuf> {
@@ -160,6 +172,20 @@ mod tests {
                 ("--etcd-servers".to_owned(), "https://127.0.0.1:2379".to_owned())
             ]
         );
+    }
+
+    /// A manifest without the flag had nothing wrong, while its API server failed on all that others have encrypted.
+    #[test]
+    fn a_manifest_without_the_flag_is_without_encryption() {
+        for (command, is_without) in [
+            ("[kube-apiserver, --etcd-servers=https://127.0.0.1:2379]", true),
+            ("[kube-apiserver, --encryption-provider-config=/e]", false),
+            ("[kube-apiserver, --encryption-provider-confg=/e]", false),
+            ("[kube-apiserver, '--encryption-provider-config /e']", false),
+        ] {
+            let manifest = ApiserverManifest::parse(&pod(command, "[]", "[]")).unwrap();
+            assert_eq!(manifest.is_without_encryption(), is_without, "{command}");
+        }
     }
 
     /// kubernetes#53867: the API server "did not run", and nothing said why.

@@ -26,6 +26,9 @@ pub enum ManifestProblem {
         /// The flag.
         flag: String,
     },
+    /// No EncryptionConfiguration at all.
+    #[error("no --encryption-provider-config: this API server reads and writes everything in the clear")]
+    NoEncryptionConfig,
     /// Reloading, and nothing to reload.
     #[error("--encryption-provider-config-automatic-reload needs --encryption-provider-config")]
     ReloadWithoutConfig,

@@ -71,6 +71,7 @@ async fn member(options: ConnectOptions) -> (MemberProbe, Option<Client>) {
         Ok(status) => MemberProbe {
             version: status.version,
             member_id: status.member_id,
+            cluster_id: status.cluster_id,
             leader: status.leader,
             raft_term: status.raft_term,
             raft_index: status.raft_index,

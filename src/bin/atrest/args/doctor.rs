@@ -45,9 +45,9 @@ pub(crate) struct DoctorFileArgs {
     /// Manifest of kube-apiserver's static pod: are its flags right, and what they name mounted
     #[arg(long, value_parser = file(), value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
-    /// Log of an API server or of etcd, text or JSON; - for standard input
+    /// Log of an API server or of etcd, text or JSON, also compressed by gzip; - for standard input
     #[arg(long, value_parser = file(), value_name = "FILE")]
-    pub(crate) log: Option<PathBuf>,
+    pub(crate) log: Vec<PathBuf>,
 }
 
 /// Metrics, and how they are reached.

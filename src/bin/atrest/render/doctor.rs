@@ -25,12 +25,16 @@ impl Printable for DoctorReport {
     fn summary(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match &self.answer {
-            Some(answer) => finding(answer, &mut lines),
+            Some(answer) if self.perhaps().next().is_none() => finding(answer, &mut lines),
             None if self.sources.iter().all(|source| !source.read) => {
                 lines.push("no answer: nothing of what was named could be read".to_owned());
             }
-            None => {
-                lines.push("nothing found: no row of the decision table holds by what was looked at".to_owned());
+            _ => {
+                lines.push(self.perhaps().next().map_or_else(
+                    || "nothing found: no row of the decision table holds by what was looked at".to_owned(),
+                    headline,
+                ));
+                self.answer.iter().for_each(|answer| finding(answer, &mut lines));
                 // All of them are in the other forms.
                 lines.extend(self.measured.iter().take(MEASURED).map(|figure| format!("  {}", shown(figure))));
             }
@@ -39,10 +43,13 @@ impl Printable for DoctorReport {
             lines.push("also:".to_owned());
             for further in &self.findings {
                 let first = further.evidence.first().map(|figure| format!(" ({})", shown(figure))).unwrap_or_default();
-                lines.push(format!("  {}: {}{first}", further.axis.words(), further.title));
+                let next = further.next.first().map(|step| format!("; next: {step}")).unwrap_or_default();
+                lines.push(format!("  {}: {}{first}{next}", further.axis.words(), further.title));
             }
         }
-        perhaps(&self.not_known, &mut lines);
+        let told = self.perhaps().next();
+        let others = self.not_known.iter().filter(|row| told.is_none_or(|told| told.row != row.row));
+        perhaps(others, &mut lines);
         if !self.log.is_empty() {
             lines.push("in the log:".to_owned());
             for text in self.log.iter().take(NAMED) {
@@ -56,7 +63,15 @@ impl Printable for DoctorReport {
             }
         }
         missing(&self.not_known, &mut lines);
-        let unread: Vec<_> = self.sources.iter().filter(|source| !source.read).collect();
+        for source in self.sources.iter().filter(|source| source.read && source.kind == "log") {
+            lines.push(format!("read: log {}: {}", source.name, source.detail));
+        }
+        // What a finding has told already is not told once more.
+        let is_told = |detail: &str| {
+            let mut figures = self.answer.iter().chain(&self.findings).flat_map(|finding| &finding.evidence);
+            figures.any(|figure| matches!(&figure.value, FigureValue::Text(text) if text == detail))
+        };
+        let unread: Vec<_> = self.sources.iter().filter(|source| !source.read && !is_told(&source.detail)).collect();
         if !unread.is_empty() {
             lines.push("could not be read:".to_owned());
             lines.extend(unread.iter().map(|source| format!("  {} {}: {}", source.kind, source.name, source.detail)));
@@ -65,21 +80,30 @@ impl Printable for DoctorReport {
     }
 
     fn names(&self) -> Vec<String> {
-        self.answer.iter().chain(&self.findings).map(|finding| finding.row.to_owned()).collect()
+        let mut rows: Vec<_> = self.answer.iter().chain(&self.findings).map(|finding| finding.row.to_owned()).collect();
+        rows.dedup();
+        rows
     }
 }
 
 fn finding(finding: &Finding, lines: &mut Vec<String>) {
-    let normal = if finding.expected { " (as it should be)" } else { "" };
+    let normal = if finding.expected { " (no fault)" } else { "" };
     lines.push(format!("{}: {}{normal}", finding.axis.words(), finding.title));
     lines.extend(finding.evidence.iter().map(|figure| format!("  {}", shown(figure))));
     lines.push("next:".to_owned());
     lines.extend(finding.next.iter().enumerate().map(|(i, step)| format!("  {}. {step}", i + 1)));
 }
 
+/// The first line when nothing is certain.
+fn headline(row: &NotKnown) -> String {
+    let hints: Vec<_> = row.hints.iter().take(2).map(shown).collect();
+    let missing = row.missing.join(", or ");
+    format!("perhaps {}: {}: {}; what is missing to be sure: {missing}", row.axis.words(), row.title, hints.join("; "))
+}
+
 /// Rows whose confirmation is there, and whose symptom is not known.
-fn perhaps(not_known: &[NotKnown], lines: &mut Vec<String>) {
-    let mut hinted = not_known.iter().filter(|row| !row.hints.is_empty()).peekable();
+fn perhaps<'a>(not_known: impl Iterator<Item = &'a NotKnown>, lines: &mut Vec<String>) {
+    let mut hinted = not_known.filter(|row| !row.hints.is_empty()).peekable();
     if hinted.peek().is_some() {
         lines.push("perhaps, and not certain by what was looked at:".to_owned());
     }

@@ -9,7 +9,7 @@ use atrest::doctor::Clock;
 use atrest::doctor::metrics::{Metrics, Scrape};
 use atrest::secret::Password;
 use reqwest::header::{AUTHORIZATION, DATE, HeaderValue};
-use reqwest::{Certificate, Identity, Url};
+use reqwest::{Certificate, Identity, StatusCode, Url};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 use zeroize::Zeroizing;
@@ -106,7 +106,7 @@ impl Fetcher {
     /// Reads metrics, and the clock of who answers. The error is a sentence: it becomes a row of the report.
     pub(super) async fn read(&self, place: &Place) -> Result<(Scrape, Option<Clock>), String> {
         let (bytes, clock, at) = match place {
-            Place::File(path) => (bounded(path).map_err(|error| error.to_string())?, None, None),
+            Place::File(path) => (bounded(path).map_err(|error| not_read(path, &error))?, None, None),
             Place::Url(url) => {
                 let (bytes, clock) = self.get(url).await?;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -121,7 +121,15 @@ impl Fetcher {
     }
 
     async fn get(&self, url: &Url) -> Result<(Vec<u8>, Option<Clock>), String> {
-        let told = |error: reqwest::Error| innermost(&error.without_url()).to_string();
+        let told = |error: reqwest::Error| {
+            let error = innermost(&error.without_url()).to_string();
+            // What is said of an answer that is no TLS, and of none, as etcd gives.
+            let is_no_tls = error.contains("InvalidContentType") || error.contains("handshake eof");
+            match url.scheme() == "https" && is_no_tls {
+                true => format!("the server seems not to speak TLS: is http:// meant? ({error})"),
+                false => error,
+            }
+        };
         let Some(http) = &self.http else { return Err("no client for URLs".to_owned()) };
         let mut request = http.get(url.clone());
         if let Some(token) = &self.token {
@@ -137,7 +145,8 @@ impl Fetcher {
         let mut answer = request.send().await.map_err(told)?;
         let clock = clock(url, answer.headers().get(DATE), begun.elapsed());
         if !answer.status().is_success() {
-            return Err(format!("HTTP {}", answer.status()));
+            let hint = if answer.status() == StatusCode::NOT_FOUND { ": is it …/metrics?" } else { "" };
+            return Err(format!("HTTP {}{hint}", answer.status()));
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(told)? {
@@ -147,6 +156,16 @@ impl Fetcher {
             bytes.extend_from_slice(&chunk);
         }
         Ok((bytes, clock))
+    }
+}
+
+/// Why a file could not be read. `10.0.0.1:2379/metrics` is taken for one.
+fn not_read(path: &Path, error: &std::io::Error) -> String {
+    let host = path.to_str().and_then(|text| text.split('/').next()).unwrap_or_default();
+    let port = host.rsplit_once(':').map(|(_, port)| port).unwrap_or_default();
+    match !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("{error}; a URL begins with http:// or https://"),
+        false => error.to_string(),
     }
 }
 

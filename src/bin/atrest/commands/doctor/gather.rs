@@ -28,7 +28,7 @@ pub(super) async fn gather(args: &DoctorArgs, quiet: bool) -> Result<Evidence, F
     if encryption_provider_config.is_empty()
         && kms_endpoint.is_empty()
         && manifest.is_none()
-        && log.is_none()
+        && log.is_empty()
         && args.metrics.apiserver_metrics.is_empty()
         && args.metrics.etcd_metrics.is_empty()
         && !given_endpoints
@@ -54,10 +54,19 @@ pub(super) async fn gather(args: &DoctorArgs, quiet: bool) -> Result<Evidence, F
     for file in encryption_provider_config {
         gathered.configuration(file);
     }
+    // An invalid file may have the name: it is told, and what it has is not known.
+    let all_read = gathered.configurations.len() == encryption_provider_config.len();
+    for name in kms_endpoint.iter().filter_map(|(name, _)| name.as_ref()).filter(|_| all_read) {
+        if !gathered.configurations.is_empty() && !gathered.kms_providers().any(|kms| kms.name == *name) {
+            return Err(Failure::Usage(format!(
+                "--kms-endpoint {name}=…: no KMS provider of the configuration has that name"
+            )));
+        }
+    }
     if let Some(file) = manifest {
         gathered.manifest(file, kms_endpoint);
     }
-    if let Some(file) = log {
+    for file in log {
         gathered.log(file);
     }
     gathered.metrics(&fetcher, &apiserver, &etcd, args.metrics.window).await;
@@ -120,6 +129,7 @@ impl Gathered {
             Ok(manifest) => {
                 let mut problems = manifest.problems(&self.sockets(here));
                 problems.extend(not_there(&manifest));
+                problems.extend(manifest.is_without_encryption().then_some(ManifestProblem::NoEncryptionConfig));
                 self.evidence.manifest = problems;
                 let flags: Vec<_> =
                     manifest.settings().into_iter().map(|(flag, value)| format!("{flag}={value}")).collect();
@@ -167,7 +177,10 @@ impl Gathered {
             Ok(log) => {
                 let known: u64 = log.matches.values().map(|found| found.count).sum();
                 self.source("log", name, Ok(format!("{} lines, {known} with a known error text", log.lines)));
-                self.evidence.log = Some(log);
+                match &mut self.evidence.log {
+                    Some(all) => all.take(log),
+                    none => *none = Some(log),
+                }
             }
             Err(error) => self.source("log", name, Err(error.to_string())),
         }

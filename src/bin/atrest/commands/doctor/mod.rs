@@ -17,7 +17,7 @@ pub(super) async fn run(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     let report = doctor::diagnose(evidence);
     render::print(&report, args.output.output, &mut stdout())?;
     let unread = report.sources.iter().filter(|source| !source.read).count();
-    Ok(match (report.has_findings(), unread) {
+    Ok(match (report.has_findings() || report.perhaps().next().is_some(), unread) {
         (true, _) => FINDINGS,
         (false, 0) => 0,
         (false, unread) if unread == report.sources.len() => SOURCE,
