@@ -51,8 +51,10 @@ pub enum Corrupt {
 const MAX_CORRUPT: usize = 100;
 /// The largest page to which a list with a selector grows.
 const MAX_PAGE: i64 = 10_000;
-/// Fewer values are not worth another thread.
-const PARALLEL: usize = 64;
+/// Fewer values are opened sooner where they are: on another core they are cold.
+const PARALLEL: usize = 50_000;
+/// After so many, others have their turn on this thread.
+const TURN: usize = 256;
 
 const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -252,6 +254,9 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                 if items.len() >= wanted {
                     taken.more = true;
                     break;
+                }
+                if taken.looked_at % TURN as i64 == TURN as i64 - 1 {
+                    tokio::task::yield_now().await;
                 }
                 taken.take(self.read_item(&value), value, options, items, trouble)?;
             }
