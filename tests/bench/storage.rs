@@ -70,7 +70,19 @@ fn p99(times: &mut [Duration]) -> Duration {
     times.get(times.len() * 99 / 100).or(times.last()).copied().unwrap_or_default()
 }
 
+/// How many watches etcd itself counts.
+fn watches_of(endpoint: &str) -> u64 {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(endpoint.trim_start_matches("http://")).expect("etcd");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("etcd");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("etcd");
+    let count = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+    count.and_then(|count| count.parse().ok()).expect("etcd counts them")
+}
+
 struct Bench {
+    endpoint: String,
     client: Client,
     store: Secrets,
     transformers: Arc<ResourceTransformers>,
@@ -243,6 +255,7 @@ impl Bench {
             });
         }
         let mut written = std::collections::HashMap::new();
+        let watches = watches_of(&self.endpoint);
         let begun = Instant::now();
         for number in 0..events {
             let change = |_: RawObject, _: ResponseMeta| {
@@ -261,7 +274,7 @@ impl Bench {
         }
         let took = begun.elapsed().as_secs_f64();
         println!(
-            "  {:<30} {:>9.0} events/s delivered, {:>6.0} writes/s, p99 delay {:.1} ms, 1 watch of etcd",
+            "  {:<30} {:>9.0} events/s delivered, {:>6.0} writes/s, p99 delay {:.1} ms, {watches} watch of etcd",
             format!("fan-out to {watchers} watchers"),
             (watchers * events) as f64 / took,
             events as f64 / took,
@@ -282,7 +295,8 @@ fn main() {
         let encryption = Encryption::new(Arc::clone(&transformers), resource.clone());
         let store =
             Store::new(&client, RawCodec, encryption, StoreOptions::new(resource, "/secrets")).expect("a store");
-        let bench = Bench { client, store, transformers, rounds: if smoke { 1 } else { 5 } };
+        let endpoint = etcd.endpoint();
+        let bench = Bench { endpoint, client, store, transformers, rounds: if smoke { 1 } else { 5 } };
         let count = if smoke { 100 } else { 10_000 };
         bench.seed(count).await;
         println!("{count} secrets of 1 KiB under aesgcm, etcd 3.5.1 without fsync");

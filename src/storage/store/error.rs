@@ -20,6 +20,19 @@ pub enum StorageError {
         /// The etcd key.
         key: String,
     },
+    /// The object is at another resource version. Upstream has this in its taxonomy and raises it nowhere: a lost comparison is tried again,
+    /// and a precondition is [`StorageError::InvalidObject`]. It is for stores of one's own.
+    ResourceVersionConflict {
+        /// The etcd key.
+        key: String,
+        /// The resource version that it was expected at.
+        resource_version: i64,
+    },
+    /// The storage cannot be reached. Upstream raises it nowhere either: what etcd's client says is passed on.
+    Unreachable {
+        /// The etcd key.
+        key: String,
+    },
     /// A precondition does not hold. The caller has to read the object again.
     InvalidObject {
         /// The etcd key.
@@ -143,7 +156,11 @@ impl fmt::Display for StorageError {
         match self {
             Self::KeyNotFound { key } => with_code(f, "key not found", 1, key, 0, ""),
             Self::KeyExists { key } => with_code(f, "key exists", 2, key, 0, ""),
+            Self::ResourceVersionConflict { key, resource_version } => {
+                with_code(f, "resource version conflicts", 3, key, *resource_version, "")
+            }
             Self::InvalidObject { key, message } => with_code(f, "invalid object", 4, key, 0, message),
+            Self::Unreachable { key } => with_code(f, "server unreachable", 5, key, 0, ""),
             Self::Timeout { key, message } => with_code(f, "request timeout", 6, key, 0, message),
             Self::CorruptObject { key, resource_version, source } => {
                 let what = match **source {
@@ -269,7 +286,7 @@ impl StorageError {
     /// Whether the caller lost to somebody else, and has to begin with what is there now.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
-        matches!(self, Self::InvalidObject { .. })
+        matches!(self, Self::InvalidObject { .. } | Self::ResourceVersionConflict { .. })
     }
 
     /// Whether what was asked for is compacted.
@@ -303,8 +320,8 @@ impl StorageError {
             Self::KeyNotFound { .. } => (404, "NotFound"),
             Self::KeyExists { .. } if writes => (409, "Conflict"),
             Self::KeyExists { .. } => (409, "AlreadyExists"),
-            Self::InvalidObject { .. } => (409, "Conflict"),
-            Self::Timeout { .. } => (500, "ServerTimeout"),
+            Self::InvalidObject { .. } | Self::ResourceVersionConflict { .. } => (409, "Conflict"),
+            Self::Timeout { .. } | Self::Unreachable { .. } => (500, "ServerTimeout"),
             Self::CorruptObject { .. } | Self::Internal { .. } => (500, "InternalError"),
             Self::NoPreviousValue { .. } => (500, "InternalError"),
             Self::CorruptList { .. } | Self::CorruptDeletion { .. } => (500, "StorageReadError"),
@@ -330,7 +347,7 @@ impl StorageError {
                     message: "Too large resource version".to_owned(),
                 }];
             }
-            Self::Timeout { .. } => status.retry_after_seconds = 2,
+            Self::Timeout { .. } | Self::Unreachable { .. } => status.retry_after_seconds = 2,
             Self::NotReady { retry_after_seconds, .. } => status.retry_after_seconds = *retry_after_seconds,
             Self::CorruptList { causes } => status.causes.clone_from(causes),
             Self::Expired { continue_token, .. } => status.continue_token.clone_from(continue_token),
@@ -340,5 +357,58 @@ impl StorageError {
             _ => {}
         }
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of upstream's `errors/storage.go`: what each error becomes, by the request.
+    #[test]
+    fn errors_become_upstream_s_answers() {
+        let key = || "/registry/pods/a".to_owned();
+        let internal = || StorageError::Internal { key: None, source: transformer::Error::NoMatchingPrefix };
+        let decode = || StorageError::Decode { key: key(), source: "no object".into() };
+        let etcd = || StorageError::Etcd(storage::Error::NoSpace);
+        let expired = || StorageError::Expired { message: "old".to_owned(), continue_token: Some("token".to_owned()) };
+        let too_large = || StorageError::TooLargeResourceVersion { asked: 9, current: 5, retry_after_seconds: 1 };
+        for (error, verb, code, reason, retry) in [
+            (StorageError::KeyNotFound { key: key() }, Verb::Get, 404, "NotFound", 0),
+            (StorageError::KeyExists { key: key() }, Verb::Create, 409, "AlreadyExists", 0),
+            (StorageError::KeyExists { key: key() }, Verb::Update, 409, "Conflict", 0),
+            (
+                StorageError::ResourceVersionConflict { key: key(), resource_version: 5 },
+                Verb::Update,
+                409,
+                "Conflict",
+                0,
+            ),
+            (StorageError::InvalidObject { key: key(), message: String::new() }, Verb::Delete, 409, "Conflict", 0),
+            (StorageError::Unreachable { key: key() }, Verb::Get, 500, "ServerTimeout", 2),
+            (StorageError::Timeout { key: key(), message: String::new() }, Verb::List, 500, "ServerTimeout", 2),
+            (internal(), Verb::Get, 500, "InternalError", 0),
+            (decode(), Verb::Get, 500, "", 0),
+            (decode(), Verb::Watch, 500, "InternalError", 0),
+            (etcd(), Verb::Update, 500, "", 0),
+            (etcd(), Verb::Watch, 500, "InternalError", 0),
+            (expired(), Verb::List, 410, "Expired", 0),
+            (too_large(), Verb::List, 504, "Timeout", 1),
+            (StorageError::BadRequest { message: String::new() }, Verb::List, 400, "BadRequest", 0),
+            (
+                StorageError::NotReady { message: String::new(), retry_after_seconds: 7 },
+                Verb::List,
+                429,
+                "TooManyRequests",
+                7,
+            ),
+        ] {
+            let status = error.status(verb);
+            assert_eq!((status.code, status.reason, status.retry_after_seconds), (code, reason, retry), "{error:?}");
+        }
+        let conflict = StorageError::ResourceVersionConflict { key: key(), resource_version: 5 };
+        let text = "StorageError: resource version conflicts, Code: 3, Key: /registry/pods/a, ResourceVersion: 5, AdditionalErrorMsg: ";
+        assert_eq!(conflict.to_string(), text);
+        assert_eq!(expired().status(Verb::List).continue_token.as_deref(), Some("token"));
     }
 }

@@ -337,3 +337,25 @@ fn what_remains_is_counted_also_when_some_cannot_be_read() {
         assert_eq!((first.items.len(), first.corrupt.len(), first.remaining_item_count), (10, 5, Some(1)));
     });
 }
+
+/// So many objects are opened on all cores, and are in order all the same.
+#[test]
+fn a_list_of_fifty_thousand_is_in_the_order_of_its_keys() {
+    crate::fixture::block_on(async {
+        let etcd = crate::support::Etcd::builder(crate::support::Version::V3_5).arg("--unsafe-no-fsync").start();
+        let fixture = Fixture::new(etcd, |_| {}).await;
+        let values = (0..50_001).map(|number| {
+            let name = format!("pod-{number:05}");
+            let value = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+            (etcd_key("ns", &name).into_bytes(), [PREFIX, value.as_bytes()].concat())
+        });
+        fixture.put_all(values).await;
+        let before = fixture.calls("Range");
+        let list = fixture.list("/pods", ListOptions::default()).await.unwrap();
+        assert_eq!((list.items.len(), fixture.calls("Range") - before), (50_001, 1));
+        assert!(list.items.iter().enumerate().all(|(number, pod)| name(pod) == format!("pod-{number:05}")));
+        // One that cannot be read fails all of it.
+        fixture.etcd.client().put(etcd_key("ns", "pod-40000"), "nobody can read this");
+        assert_eq!(refused(&fixture, ListOptions::default()).await.reason, "InternalError");
+    });
+}
