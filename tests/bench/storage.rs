@@ -255,7 +255,6 @@ impl Bench {
             });
         }
         let mut written = std::collections::HashMap::new();
-        let watches = watches_of(&self.endpoint);
         let begun = Instant::now();
         for number in 0..events {
             let change = |_: RawObject, _: ResponseMeta| {
@@ -265,6 +264,7 @@ impl Bench {
             // The answer comes when the event does: what is measured is how much later a watcher has it.
             written.insert(updated.object.resource_version().parse::<i64>().expect("a revision"), begin.elapsed());
         }
+        let watches = watches_of(&self.endpoint);
         let mut delays = Vec::with_capacity(watchers * events);
         while let Some(seen) = tasks.join_next().await {
             for (revision, at) in seen.expect("no panic") {
