@@ -56,6 +56,12 @@ impl<O> Shared<O> {
     fn write(&self) -> RwLockWriteGuard<'_, State<O>> {
         self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+
+    /// Empties the cache and ends its watches.
+    fn fail(&self, why: String) {
+        self.write().fail(why);
+        _ = self.revision.send_replace(0);
+    }
 }
 
 impl<C: Codec, T> std::fmt::Debug for Cacher<C, T> {
@@ -68,7 +74,7 @@ impl<C: Codec, T> Drop for Cacher<C, T> {
     fn drop(&mut self) {
         self.task.abort();
         // Nobody is to wait for events that never come.
-        self.shared.write().fail("the cache is gone".to_owned());
+        self.shared.fail("the cache is gone".to_owned());
     }
 }
 
@@ -156,8 +162,7 @@ async fn run<C: Codec, T: StorageTransformer>(store: Store<C, T>, shared: Arc<Sh
         }
         let error = follow(&store, &shared).await;
         tracing::warn!(error, "the watch cache is filled anew");
-        shared.write().fail(error);
-        _ = shared.revision.send_replace(0);
+        shared.fail(error);
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -167,8 +172,7 @@ struct Ends<O>(Arc<Shared<O>>);
 
 impl<O> Drop for Ends<O> {
     fn drop(&mut self) {
-        self.0.write().fail("the cache is gone".to_owned());
-        _ = self.0.revision.send_replace(0);
+        self.0.fail("the cache is gone".to_owned());
     }
 }
 

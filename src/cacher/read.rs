@@ -1,4 +1,3 @@
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Cacher;
+use super::state::Scope;
 use crate::storage::{
     Codec, GetOptions, List, ListOptions, ResourceVersionMatch, StorageError, StorageTransformer, Versioner,
     encode_continue,
@@ -143,10 +143,8 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
         // Upstream gives all at resource version 0, whatever the limit is.
         let limited = options.limit > 0 && options.resource_version.is_empty() && options.recursive;
         let limit = if limited { usize::try_from(options.limit).unwrap_or(usize::MAX) } else { usize::MAX };
-        let range = state.objects.range::<[u8], _>((Bound::Included(prefix.as_bytes()), Bound::Unbounded));
-        let of_key = range.take_while(|(key, _)| key.starts_with(prefix.as_bytes()));
         let (mut items, mut fetched, mut last, mut more) = (Vec::new(), 0, None, 0);
-        for (key, object) in of_key.filter(|(key, _)| options.recursive || &***key == prefix.as_bytes()) {
+        for (key, object) in state.objects_in(&Scope::new(prefix, options.recursive)) {
             fetched += 1;
             if items.len() >= limit {
                 more += 1;

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,6 +176,14 @@ impl<O> State<O> {
         if self.revision > 0 {
             self.revision = self.revision.max(revision);
         }
+    }
+
+    /// The objects of a scope with their keys, in their order.
+    pub(super) fn objects_in(&self, scope: &Scope) -> impl Iterator<Item = (&Arc<[u8]>, &Arc<O>)> {
+        let (Scope::Below(begin) | Scope::Key(begin)) = scope;
+        let range = self.objects.range::<[u8], _>((Bound::Included(&**begin), Bound::Unbounded));
+        // The keys of a scope stand next to each other.
+        range.take_while(|(key, _)| scope.contains(key))
     }
 
     /// A bookmark tells nothing that is lost when there is no room for it.

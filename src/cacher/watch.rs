@@ -130,21 +130,16 @@ impl<C: Codec, T: StorageTransformer> Cacher<C, T> {
         let scope = Scope::new(&prefix, options.recursive);
         let mut queue = VecDeque::new();
         if initial {
-            let range = state
-                .objects
-                .range::<[u8], _>((std::ops::Bound::Included(prefix.as_bytes()), std::ops::Bound::Unbounded));
-            for (key, object) in range.take_while(|(key, _)| key.starts_with(prefix.as_bytes())) {
-                if scope.contains(key) {
-                    let revision = Versioner.object_resource_version(&**object).unwrap_or(0);
-                    queue.push_back(Sent::Event(Arc::new(CacheEvent {
-                        revision: i64::try_from(revision).unwrap_or(0),
-                        key: Arc::clone(key),
-                        object: Some(Arc::clone(object)),
-                        previous: None,
-                        at: tokio::time::Instant::now(),
-                    })));
-                }
-            }
+            queue.extend(state.objects_in(&scope).map(|(key, object)| {
+                let revision = Versioner.object_resource_version(&**object).unwrap_or(0);
+                Sent::Event(Arc::new(CacheEvent {
+                    revision: i64::try_from(revision).unwrap_or(0),
+                    key: Arc::clone(key),
+                    object: Some(Arc::clone(object)),
+                    previous: None,
+                    at: tokio::time::Instant::now(),
+                }))
+            }));
         } else if asked > 0 {
             let since = state.history.since(asked).map_err(|oldest| StorageError::Expired {
                 message: format!("too old resource version: {asked} ({oldest})"),

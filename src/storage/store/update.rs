@@ -8,7 +8,6 @@ use super::options::Preconditions;
 use super::queue::{Left, Turn};
 use super::state::{Expect, ObjectState};
 use super::transformer::StorageTransformer;
-use super::versioner::Versioner;
 use super::{Operation, Store};
 use crate::secret::{Opened, Plaintext};
 use crate::storage::Written;
@@ -133,8 +132,7 @@ impl<C: Codec, T: StorageTransformer> Store<C, T> {
                     if let Some(turn) = &mut turn {
                         turn.leave(Left { revision, data: Arc::new(Opened::new(data.to_vec())), lease });
                     }
-                    let mut object = self.decode_counted(key.as_bytes(), Plaintext::Stored(&data), revision)?;
-                    Versioner.update_object(&mut object, revision);
+                    let object = self.decode_counted(key.as_bytes(), Plaintext::Stored(&data), revision)?;
                     return Ok(Updated { object, written: true, conflicts, calls });
                 }
                 Written::Conflict { current: stored } => {
